@@ -105,8 +105,9 @@ def check_model(model: Any, label: str) -> None:
     if getattr(model, "jit_compile", False):
         raise xla_error(label)
     kept: Any = getattr(model, "_steps_per_execution", None)  # a variable in Keras 2
-    steps = int(kept.numpy()) if hasattr(kept, "numpy") else getattr(model, "steps_per_execution", None) or 1
-    if steps != 1 or getattr(model, "autotune_steps_per_execution", False):
+    if getattr(model, "autotune_steps_per_execution", False):
+        raise loop_error(label)
+    if (int(kept.numpy()) if hasattr(kept, "numpy") else getattr(model, "steps_per_execution", None) or 1) != 1:
         raise loop_error(label)
     if getattr(getattr(model, "optimizer", None), "jit_compile", False):
         raise InputError.build(

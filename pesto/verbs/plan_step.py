@@ -283,7 +283,7 @@ def split_step(request: SplitRequest, context: Context) -> CutStep:
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     context.accept(shaped)
     if not options.whole:
-        refuse_undescribed(shaped, "accept that with whole")
+        refuse_undescribed(shaped, f"accept that with {context.spell('whole')}")
     context.begin_search("cuts")
 
     def keep(split: Split) -> None:

@@ -75,7 +75,7 @@ class SolveRequest(StepRequest, frozen=True, kw_only=True):
 class CompareRequest(StepRequest, frozen=True, kw_only=True):
     """A comparison of methods on one step."""
 
-    options: CompareOptions = CompareOptions()
+    options: CompareOptions = msgspec.field(default_factory=CompareOptions)
 
 
 class SweepRequest(StepRequest, frozen=True, kw_only=True):
@@ -107,6 +107,10 @@ class Context:
     def begin_reading(self) -> None:
         """Report that the step is being read; meanwhile compile what its solve needs."""
         shared_compiler()
+
+    def spell(self, option: str) -> str:
+        """Return what an option is called in a remedy."""
+        return option
 
     def begin_search(self, stage: str) -> None:
         """Report that the step is read, and that a stage of the search begins."""

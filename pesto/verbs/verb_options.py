@@ -34,8 +34,10 @@ class CompareOptions:
         check_options(self)
         from pesto.choosing.comparison.contest import chosen_methods  # late: numpy, which readers of jobs do without
 
-        chosen_methods(self.methods)
-        if self.solver != "cpsat" and "pesto" not in chosen_methods(self.methods):
+        if isinstance(self.methods, Iterable) and not isinstance(self.methods, str):
+            object.__setattr__(self, "methods", tuple(self.methods))  # iterators can be read once
+        names = chosen_methods(self.methods)
+        if self.solver != "cpsat" and "pesto" not in names:
             raise UsageError.build(
                 "only the method pesto has an exact solver, and it is not among the methods", remedy="leave out solver"
             )

@@ -297,6 +297,11 @@ def test_messages_hold_for_python_and_the_command_line() -> None:
     assert [(name, text) for name, text in found if name not in apart] == []
 
 
+def test_names_of_methods_may_come_from_an_iterator() -> None:
+    """It is read once, however often the names are looked at."""
+    assert CompareOptions(methods=(name for name in ("pesto", "expert"))).methods == ("pesto", "expert")
+
+
 def test_an_axis_of_a_sweep_says_what_it_takes(graph) -> None:
     """By the argument's own name, and with values that are no list of characters."""
     with pytest.raises(pesto.UsageError, match=r"^links: '0\.5,1' is no list of values - give factors .*, in a list$"):

@@ -1,12 +1,11 @@
 """pesto compare and sweep: one training step by every method, or on a grid of changed clusters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 
-from pesto.choosing.comparison.contest import MethodEntry
-from pesto.choosing.comparison.methods import METHODS
+from pesto.choosing.comparison.contest import MethodEntry, chosen_methods
 from pesto.choosing.whatif.points import Sweep, no_plan_error
 from pesto.cli.options import (
     GroupedCommand,
@@ -62,7 +61,8 @@ def compare_command(
     check_folder(out)
     check_outputs([picture] if picture else [], inputs, as_json=as_json)
     saved: dict[str, Path] = {}
-    terminal = _Folder(out, [*inputs, *([picture] if picture else [])], quiet=quiet)
+    names = chosen_methods(request.options.methods, shapes=source.has_shapes)
+    terminal = _Folder([_file(out, name) for name in names], [*inputs, *([picture] if picture else [])], quiet=quiet)
 
     def hear(entry: MethodEntry) -> None:
         if entry.plan is not None and entry.split is None:
@@ -87,15 +87,15 @@ def compare_command(
 class _Folder(Terminal):
     """Makes the folder of the plans once the step is read."""
 
-    def __init__(self, out: Path, others: list[Path], *, quiet: bool) -> None:
+    def __init__(self, plans: Iterable[Path], others: list[Path], *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
-        self._out, self._others = out, others
+        self._plans, self._others = list(plans), others
 
     def begin_search(self, stage: str) -> None:
         """Make the folder; FileError where no plan can be written into it."""
         del stage
-        make_folder(self._out)
-        check_outputs([_file(self._out, name) for name in METHODS], self._others, as_json=False)
+        make_folder(self._plans[0].parent)
+        check_outputs(self._plans, self._others, as_json=False)
 
 
 def _file(folder: Path, method: str) -> Path:

@@ -76,6 +76,8 @@ def split_command(
     if missing:
         raise UsageError("--uncovered goes with ops: pesto split ops --uncovered")
     source, form = _named(what, source).checked(), picture_format(picture)
+    if click.get_current_context().params["workers"] is None:
+        raise UsageError.build("how many workers?", remedy="give --workers, such as 8 or 2x2x2")
     request = make_request(source=source)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
@@ -102,6 +104,10 @@ class _Explaining(Context):
 
     def begin_reading(self) -> None:
         """Read without a line of progress; a split compiles nothing."""
+
+    def spell(self, option: str) -> str:
+        """Return an option as the command line has it."""
+        return f"--{option}"
 
     def accept(self, step: Step) -> Step:
         """UsageError where the step does not have the op."""

@@ -100,8 +100,7 @@ class Blobs:
             if found != digest:
                 what = f"the bytes that came have the SHA-256 {found} - send the file that it names"
                 raise RefusedError(422, what, code="digest_differs")
-            with part.open("rb") as file:
-                await asyncio.to_thread(os.fsync, file.fileno())
+            await asyncio.to_thread(_sync, part)
             await writer.asked(lambda ledger: self._settle(ledger, part, digest, count, by))
             kept = True
         except OSError as error:
@@ -172,6 +171,11 @@ async def chunks_of(file: Path) -> AsyncIterator[bytes]:
     with await asyncio.to_thread(file.open, "rb") as source:
         while chunk := await asyncio.to_thread(source.read, _CHUNK):
             yield chunk
+
+
+def _sync(part: Path) -> None:
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _failed(error: OSError) -> FileError:

@@ -86,9 +86,10 @@ def place_graph(
             targets=targets,
             limits={t.op.name: batch or 0 for t in feeds if t.shape.rank and t.shape[0] is None},
         )
-        for other in placed:
-            _refuse_overlap(step, other)
         placed.append(step)
+    for k, step in enumerate(placed):
+        for other in placed[:k]:
+            _refuse_overlap(step, other)
     return tuple(placed), apply_edits(graph, merge_edits([step.edits for step in placed]))
 
 

@@ -169,13 +169,13 @@ def run_parts(
             with tf.init_scope():
                 value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(node.attr["dtype"].type))
             live[node.name] = value.numpy()
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(made.graph_def, name="")
     try:
         alone = _RunnableGraph(step.graph, captured.fetches, names, step.init, live, _config(1, soft=soft))
         first = _run(alone, step, steps)
         parts, own = frozenset(name for v in made.variables for name in v.parts), made.variables
         split = split_values(own, first.before)
+        with tf.Graph().as_default() as graph:
+            tf.import_graph_def(made.graph_def, name="")
         second = _run(_RunnableGraph(graph, made.fetches, parts, None, split, _config(workers, soft=soft)), step, steps)
         apart = _run_distances(first, second, own)
         far, furthest = apart.furthest

@@ -98,7 +98,9 @@ else:
 
 
 def _kind(each: Option) -> Any:
-    """Return the type of a field in JSON: numbers of an axis are a list."""
+    """Return the type of a field in JSON: numbers of an axis are a list, texts are short."""
+    if each.kind is str:
+        return Annotated[str, Meta(max_length=100, description=each.text)]
     return tuple[float, ...] if each.kind == Iterable[float] else each.checked_kind
 
 

@@ -151,7 +151,7 @@ def test_undescribed_types_that_matter_are_refused(shaped, tmp_path):
     words = ("split", str(tmp_path / "step.json"), "--workers", "2", "--method", "greedy", "--json")
     refused, accepted = CliRunner().invoke(pesto, words), CliRunner().invoke(pesto, [*words, "--whole"])
     assert isinstance(refused.exception, UsageError)
-    assert "accept that with whole" in str(refused.exception)
+    assert "accept that with --whole" in str(refused.exception)
     assert json.loads(accepted.output)["uncovered"] == ["MyMul"]
 
 

@@ -15,7 +15,7 @@ from pesto.core.files.disk import check_writable, write_atomic
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.core.quantities import percent, plural, shorten, size
-from pesto.core.source import EVERYTHING, Source
+from pesto.core.source import EVERYTHING, Source, file_source
 from pesto.inputs.load import partition_split, precheck, split_source
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
@@ -217,7 +217,7 @@ def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[st
     from pesto.tf.sources.sources import read_graph_def
 
     options = ApplyOptions(devices=wanted.devices, order=wanted.order)
-    done = rewrite_with_report(read_graph_def(file), found, options, source=f"file {file.name}", keep=wanted.keep)
+    done = rewrite_with_report(read_graph_def(file), found, options, source=file_source(file.name), keep=wanted.keep)
     write_atomic(out, serialized(done.graph_def, text=out.suffix == ".pbtxt"))
     placement, changes = done.placement, done.edits
     count = Counter(changes.device[name] for name in placement.graph.names if name in changes.device)

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from pesto.core.errors import InputError
+from pesto.core.source import file_source
 from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()
@@ -143,12 +144,12 @@ def test_who_has_a_file_alone_can_state_the_size_of_every_op(calls) -> None:
     for call in calls[0]:
         if call.op == "Placeholder":
             continue
-        shapes, said = {}, refusal(call, "file step.pb")
+        shapes, said = {}, refusal(call, file_source("step.pb"))
         while said and len(shapes) < len(call.made) + 2:
             name, sizes = re.search(r" - give the largest that it can have \(shape (\S+)=(\S*)\)$", said).groups()
             assert name not in shapes, (call.op, said)
             shapes[name] = tuple(int(n) for n in sizes.replace("N", str(LIMIT)).split(",") if n)
-            said = refusal(call, "file step.pb", shapes)
+            said = refusal(call, file_source("step.pb"), shapes)
         assert not said, (call.op, shapes)
         tried += bool(shapes)
     assert tried > len(UNBOUNDED)

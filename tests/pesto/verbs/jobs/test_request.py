@@ -72,6 +72,7 @@ MALFORMED = [
     {"kind": "solve", "source": {"blob": SHA, "name": "a/b.json"}},
     {"kind": "solve", "source": TINY, "limits": {"seconds": 0}},
     {"kind": "solve", "source": TINY, "colour": "red"},
+    {"kind": "split", "source": TINY, "split": {"workers": "2x" * 60 + "2"}},
 ]
 
 
