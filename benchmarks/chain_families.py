@@ -29,7 +29,7 @@ class PipelineCase:
     memory: int | None = None
     """Bytes of each device; None: as many as are asked for."""
     given: Allocation | None = None
-    """Where each layer runs, where that is not to be chosen."""
+    """Device index of each layer; None where the solver chooses it."""
     least: Fraction | None = None
     """The least period of all allocations (or of the given one), with any periodic schedule."""
     reached_on: Allocation | None = None

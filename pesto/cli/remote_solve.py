@@ -29,7 +29,7 @@ from pesto.verbs.jobs.request import ANSWER, PAGE, PLAN, REPORT, SPLIT
 from pesto.verbs.requests import SolveRequest
 
 ADDRESS = "http://127.0.0.1:8780"
-"""Of a service on this machine."""
+"""Address of a service on this machine."""
 PATIENCE_S = 3600.0
 """Seconds for which a service that was reached may be away before a watcher gives up; its jobs stay."""
 ASKS_S = 5.0
@@ -45,7 +45,7 @@ class DetachedError(PestoError):
 
 
 class SentAwayError(DetachedError):
-    """As after Ctrl-C, by SIGTERM or SIGHUP."""
+    """SIGTERM or SIGHUP ended the watching; the job goes on."""
 
     exit_code = Exit.TERMINATED
 
@@ -87,7 +87,7 @@ def watch(client: Client, name: str, *, quiet: bool) -> dict[str, Any]:
 
 
 class _Seen:
-    """What was seen of a job so far."""
+    """Reader of a job's events that remembers the last one it has shown."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client, self._name, self._last = client, name, 0

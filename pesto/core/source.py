@@ -182,7 +182,7 @@ TIMES = "times"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a cluster or times of ops come from."""
+    """Origin of a cluster or of op times."""
 
     kind: str = ""
     """preset or file of a cluster; profile or times (a file of the user's own) of costs; empty: not known."""

@@ -182,7 +182,7 @@ def _resize(cluster: Cluster, count: int) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class _JoinPattern:
-    """How two devices are joined, whichever they are."""
+    """Kind of link between any two devices."""
 
     path: Path
     """Its cost; without links."""

@@ -44,7 +44,7 @@ class LaunchedStep:
     count: int
     """Ops that are launched."""
     source: str
-    """Where the times of launches come from."""
+    """Source of the launch times, for people."""
 
     @property
     def makespan_s(self) -> float:

@@ -119,7 +119,7 @@ class Wire:
     latency_us: float
     """Microseconds before the first byte."""
     source: str
-    """Where rate, share and latency come from."""
+    """Source of rate, share and latency, for people."""
 
     def model(self, lanes: int | None = None) -> LinkModel:
         """Return the model of so many lanes as one link; by default those that it usually has."""

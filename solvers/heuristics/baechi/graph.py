@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
-from solvers.compiled.dag import root
+from solvers.compiled.dag import connected, root
 from solvers.compiled.kernels import routine
 from solvers.heuristics.devices_of_location import elements
 from solvers.problem import FORBIDDEN, Problem
@@ -157,7 +157,7 @@ def fuse(problem: Problem, unit: Ints, kind: Ints) -> Ints:
         src, dst = np.divmod(pair, max(1, size))
         within, one = inner[out][example], src if by_tail else dst
         chosen = within & (np.bincount(one, minlength=size)[one] == 1)
-        label = _components(size, src[chosen], dst[chosen])
+        label = connected(size, src[chosen], dst[chosen])
         _, first = np.unique(label, return_inverse=True)
         node = first[node]
         left = int(first.max()) + 1
@@ -187,14 +187,3 @@ def _joined(joins: tuple[Ints, Ints], unit: Ints, allowed: Bools, memory: Ints, 
     for task in range(len(unit)):
         label[task] = root(parent, unit[task])
     return label
-
-
-@routine
-def _components(size: int, one: Ints, other: Ints) -> Ints:
-    parent = np.arange(size)
-    for k in range(len(one)):
-        a, b = root(parent, one[k]), root(parent, other[k])
-        parent[max(a, b)] = min(a, b)
-    for at in range(size):
-        parent[at] = root(parent, at)
-    return parent

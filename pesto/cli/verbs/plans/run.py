@@ -88,7 +88,7 @@ class EmulationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Stage:
-    """What all plans are emulated on."""
+    """Step, cluster and options that all emulated plans share."""
 
     graph: Graph
     step: "PlannedStep"
@@ -212,7 +212,7 @@ def _page(ran: "PartitionRunResult", found: SplitFile) -> str:
 
 
 def _rounding(ran: "PartitionRunResult") -> dict[str, str]:
-    """How far the whole step carries a rounding, where that was asked."""
+    """Return the line on how far a rounding of variables moves the whole step; none where that was not measured."""
     if ran.nudged_distance is None:
         return {}
     told = "which explains it" if ran.as_whole else "which does not explain it"
