@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from pesto.core.cluster import Cluster, Path
-from pesto.core.costs import Costs
-from pesto.core.costs.analytical import LaunchTimes
+from pesto.core.costs import Costs, LaunchTimes
 from pesto.core.costs.network import transfer_s
 from pesto.core.errors import InputError
 from pesto.core.graph import FREE, SESSION, SHARED, Graph

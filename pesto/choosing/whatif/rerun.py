@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from pesto.core.cluster import Cluster
-from pesto.core.costs import Costs
-from pesto.core.costs.analytical import LaunchCost, LaunchTimes, split_launches
+from pesto.core.costs import Costs, LaunchTimes
+from pesto.core.costs.analytical import LaunchCost, split_launches
 from pesto.core.errors import InputError, UsageError, VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph

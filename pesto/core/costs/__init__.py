@@ -70,3 +70,15 @@ class Costs:
         (first, word), *rest = found
         others = ", ".join(f"{n} {name}" for n, name in rest)
         return f"mixed: {first} of {len(self.origin)} ops {word}, {others}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LaunchTimes:
+    """Each op of an accelerator in two: its launch on the host, and its kernels."""
+
+    launch_s: Floats
+    """[n, d] seconds of the host; 0 where nothing is launched, as on hosts themselves."""
+    kernel_s: Floats
+    """[n, d] seconds of the device; NaN where the op cannot run."""
+    source: str
+    """One line for people: where the launches' times come from."""

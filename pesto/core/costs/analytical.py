@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.core.cluster import PRECISIONS, Cluster, Device, Rates
-from pesto.core.costs import GIVEN, MODELLED, Costs
+from pesto.core.costs import GIVEN, MODELLED, Costs, LaunchTimes
 from pesto.core.costs.kernel_rates import engine, missing_precision
 from pesto.core.costs.kernel_times import FORMS, gpu_op_times
 from pesto.core.costs.presets import PRESETS, Preset, device_preset
@@ -178,18 +178,6 @@ class LaunchCost:
         expect("launch", self.each_s, float | int | None, give)
         if self.each_s is not None and not 0 <= self.each_s <= MOST_S:
             raise UsageError.build(f"launch is {self.each_s:g} s", remedy=f"give {give}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LaunchTimes:
-    """Each op of an accelerator in two: its launch on the host, and its kernels."""
-
-    launch_s: Floats
-    """[n, d] seconds of the host; 0 where nothing is launched, as on hosts themselves."""
-    kernel_s: Floats
-    """[n, d] seconds of the device; NaN where the op cannot run."""
-    source: str
-    """One line for people: where the launches' times come from."""
 
 
 def split_launches(graph: Graph, cluster: Cluster, costs: Costs, cost: LaunchCost) -> LaunchTimes:

@@ -20,7 +20,6 @@ from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.simulator import Timeline, simulate
 from pesto.core.source import GraphOrigin, Origin
 from solvers import Problem, Schedule, check, relative_gap
-from solvers.api import SOLVERS
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import EvidenceError, follows
@@ -252,6 +251,8 @@ def best_bound(ticks: int, solver: str, known: FullBound) -> FullBound:
 
 def claimant(name: str) -> str:
     """Return the solver that claims the bound of this name; empty for a bound that follows by arithmetic."""
+    from solvers.api import SOLVERS  # who reads a plan alone loads no solver
+
     argument = name.partition(OF_PINNED)[0]
     solver = argument.removesuffix(_SEARCH)
     return solver if solver != argument and solver in SOLVERS else ""

@@ -9,8 +9,7 @@ from pesto.service.serve.serve_config import JobBounds
 from pesto.service.serve.store.job_records import Begun, Event, Outcome
 from pesto.verbs.jobs.job_events import Done
 from pesto.verbs.jobs.job_progress import INCUMBENTS
-from pesto.verbs.jobs.request import blobs_of, kept_request
-from pesto.verbs.jobs.run_job import ENTRY, Order
+from pesto.verbs.jobs.request import ENTRY, Order, blobs_of, kept_request
 
 PATIENCE_S = 600.0
 """Seconds that an interrupted job may take to end, before it is killed."""

@@ -23,7 +23,7 @@ from pesto.service.serve.store.opening import opened_store
 from pesto.service.serve.telemetry import AccessLog, RequestTimes
 from pesto.service.serve.tokens import Doorkeeper, listed
 from pesto.service.serve.webhooks import Webhooks
-from pesto.verbs.jobs.run_job import READY
+from pesto.verbs.jobs.request import READY
 
 # How many files a server may have open, connections among them.
 

@@ -217,3 +217,19 @@ def resolved(request: JobRequest, shas: Mapping[str, str]) -> JobRequest:
         beside=request.beside and as_file(request.beside),
         against=tuple(map(as_file, request.against)),
     )
+
+
+ENTRY = "pesto.verbs.jobs.run_job:answer"
+"""Function of a worker that does an `Order`; by name, since a server loads no solver."""
+READY = "pesto.verbs.jobs.ready:ready"
+"""Function that a worker calls before its first job; by name for the same reason."""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as a worker gets it, as JSON; the worker has the folders, or copies of the files that it needs."""
+
+    request: JobRequest
+    blobs: str
+    """Folder where uploaded files lie under their SHA-256."""
+    out: str
+    """Folder of the job's files."""

@@ -34,7 +34,7 @@ from pesto.verbs.artifacts import UNUSED, GivenStep, kind_of, load_artifact, loa
 from pesto.verbs.jobs.checks import checked, compare_options, given_settings, split_options, sweep_options
 from pesto.verbs.jobs.job_events import Done, encode
 from pesto.verbs.jobs.job_progress import Tell, Telling, logged
-from pesto.verbs.jobs.request import PLAN, REPORT, SPLIT, JobRequest, Kind
+from pesto.verbs.jobs.request import PLAN, REPORT, SPLIT, JobRequest, Kind, Order
 from pesto.verbs.jobs.work import Given, Work, given
 from pesto.verbs.plan_step import Solved, choose_kind, compare_step, plan_step, split_step, sweep_step
 from pesto.verbs.requests import CompareRequest, SolveRequest, SplitRequest, SweepRequest, read_step
@@ -250,21 +250,6 @@ def _failed(error: BaseException, written: list[str], named: Callable[[str], str
     return Done(
         exit_code=failure.exit_code, error=what, where=where or None, remedy=remedy or None, files=tuple(written)
     )  # fmt: skip
-
-
-ENTRY = f"{__name__}:answer"
-READY = "pesto.verbs.jobs.ready:ready"
-"""What a worker does before its first job; by name, since a server has no use for it."""
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is sent, as JSON; it has the folders, or copies of what it needs of them."""
-
-    request: JobRequest
-    blobs: str
-    """Where uploaded files lie under their SHA-256."""
-    out: str
-    """The folder for what it writes."""
 
 
 def answer(data: bytes, line: WorkerChannel) -> bytes:

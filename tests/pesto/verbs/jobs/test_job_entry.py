@@ -21,8 +21,7 @@ from pesto.core.executing.ray_cluster import RayCluster
 from pesto.core.executing.worker import PipeChannel, SignalLatch
 from pesto.verbs.jobs import run_job
 from pesto.verbs.jobs.job_events import Done, Event, IncumbentEvent, Stage, decode
-from pesto.verbs.jobs.request import JobRequest
-from pesto.verbs.jobs.run_job import ENTRY, Order
+from pesto.verbs.jobs.request import ENTRY, JobRequest, Order
 
 CHECKED = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}}
 TOWERS = (Path(__file__).parents[3] / "data" / "two-towers.graph.json").read_bytes()
@@ -188,7 +187,7 @@ def test_a_worker_that_may_be_broken_is_retired(done: Done, retired: bool, tmp_p
 def test_workers_load_tensorflow_before_their_first_job(tmp_path) -> None:
     """It can be done, where a pool would pass over an error, and leaves no file."""
     code = "import sys; from pesto.core.executing.worker import function_of; "
-    code += "from pesto.verbs.jobs.run_job import READY; "
+    code += "from pesto.verbs.jobs.request import READY; "
     code += "function_of(READY)(); assert 'tensorflow' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
