@@ -61,4 +61,29 @@ ROOMS = {
         modules=("solvers/cpsat/model.py",),
         tests=("tests/solvers/cpsat/test_cpsat.py", "tests/solvers/cpsat/test_windows.py"),
     ),
+    "search": Room(modules=("solvers/search",), tests=("tests/solvers/search",)),
+    "bounds": Room(
+        modules=("solvers/bounds",),
+        tests=(
+            "tests/solvers/bounds",
+            "tests/pesto/core/plans/test_certificate.py",
+            "tests/pesto/planning/solving/test_small_exact.py",
+        ),
+    ),
+    "split": Room(
+        modules=("pesto/split", "pesto/split/ops", "pesto/split/methods", "pesto/split/files"),
+        tests=("tests/pesto/split",),
+    ),
+    "pipelining": Room(
+        modules=("solvers/pipelining", "pesto/pipelining"),
+        tests=("tests/solvers/pipelining", "tests/pesto/pipelining"),
+    ),
+    "enforcement": Room(
+        modules=("pesto/tf/enforce", "pesto/tf/apply_placement"),
+        tests=("tests/pesto/tf/apply_placement", "tests/pesto/tf/enforce"),
+    ),
+    "service": Room(
+        modules=("pesto/service/serve", "pesto/service/serve/store", "pesto/service/serve/http"),
+        tests=("tests/pesto/service",),
+    ),
 }
