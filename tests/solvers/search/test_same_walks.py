@@ -19,6 +19,8 @@ from solvers.search.walk_state import BEST, COST, OVER, TAKEN, lane_for
 from solvers.search.workspace import Workspace
 
 LIMITED, UNLIMITED = Features(), Features(memory=False)
+LONG = 1e9
+"""Seconds that no clock ends."""
 MOVES = {
     "0 limited": "a0c18b65",
     "1 limited": "95d687bc",
@@ -43,7 +45,7 @@ def starts(count, features):
     for seed in range(count):
         rng = np.random.default_rng([31, seed])
         p = generate(rng, tasks=int(rng.integers(30, 60)), gpus=int(rng.integers(2, 5)), features=features)
-        schedule = ListScheduler().solve(p, Options(seconds=1), lambda _: None).schedule
+        schedule = ListScheduler().solve(p, Options(seconds=LONG), lambda _: None).schedule
         if schedule is not None:
             workspace = Workspace.of(p, [np.arange(p.tasks) // 4, np.arange(p.tasks) // 10])
             if len(workspace.network.choice):
