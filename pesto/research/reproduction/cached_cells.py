@@ -2,29 +2,30 @@
 
 import json
 import os
-import signal
+import pickle
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from multiprocessing import active_children, get_context
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pesto.choosing.whatif.grid import ClusterPoint, accelerators, scale_cluster
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
+from pesto.core.executing.executor import WorkItem, WorkResult
+from pesto.core.executing.pool import Pool
+from pesto.core.executing.worker import WorkerChannel, die_with
 from pesto.core.files.disk import make_folder
 from pesto.core.files.graph_file import load
 from pesto.core.graph import Graph
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
+from pesto.research.cell_runner import run_works
 from solvers import Problem
 
 Key = tuple[str, ...]
@@ -33,8 +34,6 @@ Found = dict[str, Any]
 """Result of a cell, as values of JSON."""
 Hear = Callable[[str], None]
 """Is told a line."""
-_ORPHANED_S = 1.0
-"""How often a process looks whether the one that started it is still there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +77,6 @@ class CellResult(NamedTuple):
     """The machine's mean over a minute, before and after."""
 
 
-Done = Generator[tuple[WorkCell, CellResult | Exception], None, None]
-"""Cells as they are done, each with its result or with the error that it ended with."""
 Table = Mapping[Key, CellResult]
 """A table of what is kept."""
 
@@ -124,64 +121,38 @@ def missing_cells(cells: Iterable[WorkCell], store: ResultStore) -> list[WorkCel
 def run(
     cells: Sequence[WorkCell], store: ResultStore, settings: CellSettings, jobs: int, hear: Hear = print
 ) -> list[str]:
-    """Do the cells that are not kept yet, `jobs` at a time; returns a line for each that failed.
+    """Do the cells that are not kept yet, `jobs` at a time; returns a line for each that failed, which is not kept.
 
-    One at a time is in this process. However a run ends, what it has done is kept.
+    However a run ends, what it has done is kept.
     """
-    todo, failed = missing_cells(cells, store), []
-    done = _in_processes(todo, settings, jobs) if jobs > 1 and len(todo) > 1 else _here(todo, settings)
-    with closing(done) as results:
-        for at, (cell, result) in enumerate(results, 1):
-            name = " ".join((cell.table, *cell.key))
-            why = f": {type(result).__name__}: {result}" if isinstance(result, Exception) else ""
+    todo, failed = missing_cells(cells, store), list[str]()
+    if not todo:
+        return failed
+    works = [
+        WorkItem(key=str(k), entry=f"{__name__}:work_on", data=pickle.dumps((cell, settings)))
+        for k, cell in enumerate(todo)
+    ]
+    with closing(run_works(works, Pool(min(jobs, len(todo))))) as outcomes:
+        for ran, (outcome, _) in enumerate(outcomes, 1):
+            cell = todo[int(outcome.work.key)]
+            name, why = " ".join((cell.table, *cell.key)), ""
+            result = pickle.loads(outcome.data) if isinstance(outcome, WorkResult) else outcome.detail  # noqa: S301 - own
             if isinstance(result, CellResult):
                 store.add(cell, result)
             else:
+                why = f": {result}"
                 failed.append(f"{name}{why}")
-            hear(f"{at} of {len(todo)}: {name}{why}")
+            hear(f"{ran} of {len(todo)}: {name}{why}")
     return failed
 
 
-def _here(cells: Sequence[WorkCell], settings: CellSettings) -> Done:
-    for cell in cells:
-        try:
-            result: CellResult | Exception = measure_cell(cell, settings)
-        except Exception as error:
-            result = error
-        yield cell, result
-
-
-def _in_processes(cells: Sequence[WorkCell], settings: CellSettings, jobs: int) -> Done:
-    """Run cells in processes of their own, which end with this one, and at once where it is interrupted."""
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_apart, initargs=(os.getpid(),))
+def work_on(data: bytes, _: WorkerChannel) -> bytes:
+    """Do a cell in the process of a worker: a pickled `CellResult`, or the error that it ended with, as text."""
+    cell, settings = pickle.loads(data)  # noqa: S301 - `run` wrote it
     try:
-        running = {pool.submit(measure_cell, cell, settings): cell for cell in cells}
-        for future in as_completed(running):
-            error = future.exception()
-            if error is not None and not isinstance(error, Exception):
-                raise error
-            yield running[future], error or future.result()
-    except BaseException:
-        for process in active_children():
-            with suppress(ProcessLookupError):
-                if process.pid:
-                    os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-        pool.shutdown(cancel_futures=True)
-        raise
-    pool.shutdown()
-
-
-def _apart(parent: int) -> None:
-    """A process group of its own, that ends with the process `parent`: Ctrl-C is for that one alone."""
-    os.setpgrp()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_ORPHANED_S)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
+        return pickle.dumps(measure_cell(cell, settings))
+    except Exception as error:
+        return pickle.dumps(f"{type(error).__name__}: {error}")
 
 
 def measure_cell(cell: WorkCell, settings: CellSettings) -> CellResult:
@@ -273,7 +244,11 @@ def import_graph(key: Key, settings: CellSettings) -> Found:
 
 def run_pesto(words: list[str]) -> str:
     """Return the output of `pesto WORDS`, run in a process of its own; RuntimeError with its message if it fails."""
-    done = subprocess.run([sys.executable, "-m", "pesto", *words], capture_output=True, text=True, check=False)
+    end_with_this = partial(die_with, os.getpid())  # a worker that is killed takes it along
+    done = subprocess.run(
+        [sys.executable, "-m", "pesto", *words],
+        capture_output=True, text=True, check=False, preexec_fn=end_with_this,
+    )  # fmt: skip
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"pesto {words[0]} ended with {done.returncode}")
     return done.stdout

@@ -1,8 +1,8 @@
 """Which cells each table and figure needs: the papers' models, clusters and settings."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from pesto.research.reproduction.cached_cells import PAPER, WorkCell
+from pesto.research.reproduction.cached_cells import PAPER, CellSettings, Found, Key, WorkCell
 from pesto.research.reproduction.work import pardnn_runs, solves, tofu_runs, toys
 from pesto.tf.models.counts import PUBLISHED
 
@@ -54,98 +54,68 @@ def at(gpus: int) -> str:
     return f"{SIXTEEN}:{gpus}"
 
 
-def toy(name: str) -> list[WorkCell]:
-    """The one cell of a toy."""
-    works = {"ordered": toys.ordered, "mapped": toys.mapped, "peaked": toys.peaked}
-    return [WorkCell("toys", (name,), works[name])]
+def _cells(table: str, keys: Iterable[Key], work: Callable[[Key, CellSettings], Found]) -> list[WorkCell]:
+    return [WorkCell(table, key, work) for key in keys]
 
 
-def counts() -> list[WorkCell]:
-    """Ops by duration."""
-    return [WorkCell("durations", (model,), solves.counted) for model in COUNTED]
-
-
-def solved(models: Iterable[str] = PAPER) -> list[WorkCell]:
-    """A solve of each model on the paper's machine."""
-    return [WorkCell("solves", (model, TWO), solves.solved) for model in models]
-
-
-def rivals(models: Iterable[str] = PAPER) -> list[WorkCell]:
-    """Cells of the methods that each model is compared with."""
-    return [WorkCell("rivals", (model, TWO), solves.rivalled) for model in models]
-
-
-def placings() -> list[WorkCell]:
-    """Seconds of Baechi's methods."""
-    return [WorkCell("placings", (model, TWO), solves.placed) for model in TIMED]
-
-
-def sweeps() -> list[WorkCell]:
-    """The points of Fig 8 but for the cluster as it is, which the solves have."""
-    keys = [
+ORDERED, MAPPED, PEAKED = (
+    WorkCell("toys", (work.__name__,), work) for work in (toys.ordered, toys.mapped, toys.peaked)
+)
+"""The toys of Pesto's Fig 2, and of ParDNN's Figs 4.2 and 4.3."""
+COUNTS = _cells("durations", zip(COUNTED), solves.counted)
+"""Ops by duration."""
+PLACINGS = _cells("placings", ((model, TWO) for model in TIMED), solves.placed)
+"""Seconds of Baechi's methods."""
+SWEEPS = _cells(
+    "sweeps",
+    (
         (model, TWO, axis, f"{speed:g}")
         for axis, models in SWEPT.items()
         for model in models
         for speed in SPEEDS[axis]
         if speed != 1
-    ]
-    return [WorkCell("sweeps", key, solves.swept) for key in keys]
+    ),
+    solves.swept,
+)
+"""The points of Fig 8 but for the cluster as it is, which the solves have."""
+CONGESTIONS = _cells("congestion", (("rnnlm/2x2048", cluster) for cluster in (PCIE, TWO)), solves.congested)
+"""Fig 5's solves, over both kinds of link."""
+SPREADS = _cells("spread", zip(PROFILED), solves.measured)
+"""Profiles on the machine at hand."""
+SIZES = _cells("sizes", ((sized(model, 4),) for model in (*SMALL, *LARGE)), pardnn_runs.sized)
+"""Nodes of ParDNN's models, with the batch of four GPUs."""
+SINGLES = _cells("singles", ((sized(model, 1), at(1)) for model in SMALL), pardnn_runs.single)
+"""ParDNN's smaller models on one GPU."""
+OTHERS = _cells(
+    "others", ((sized(model, 4), at(gpus)) for model in SMALL for gpus in (2, 4, 8, 16)), pardnn_runs.rivalled
+)
+"""ParDNN and what it is compared with, with the batch of four GPUs on each number of them."""
+SHAPES = _cells("shapes", ((model, at(4)) for model in (*(sized(m, 4) for m in SMALL), *RATIOS)), pardnn_runs.shaped)
+"""Degree of parallelism and CCR with the batch of four GPUs, and of those whose CCR is stated."""
+WEIGHTS = _cells("tofu-weights", ((f, v) for f, variants in TOFU_FAMILIES.items() for v in variants), tofu_runs.counted)
+"""Bytes of the weights of Tofu's models."""
+METHODS = _cells("tofu-algorithms", (("tofu-rnn", "4x8192", BOX, name) for name in ALGORITHMS), tofu_runs.compared)
+"""Fig 11's model by each way to choose cuts."""
 
 
-def congestions() -> list[WorkCell]:
-    """Fig 5's solves, over both kinds of link."""
-    return [WorkCell("congestion", ("rnnlm/2x2048", cluster), solves.congested) for cluster in (PCIE, TWO)]
+def solved(models: Iterable[str] = PAPER) -> list[WorkCell]:
+    """A solve of each model on the paper's machine."""
+    return _cells("solves", ((model, TWO) for model in models), solves.solved)
 
 
-def spreads() -> list[WorkCell]:
-    """Profiles on the machine at hand."""
-    return [WorkCell("spread", (model,), solves.measured) for model in PROFILED]
-
-
-def sizes() -> list[WorkCell]:
-    """Nodes of ParDNN's models, with the batch of four GPUs."""
-    return [WorkCell("sizes", (sized(model, 4),), pardnn_runs.sized) for model in (*SMALL, *LARGE)]
-
-
-def singles() -> list[WorkCell]:
-    """ParDNN's smaller models on one GPU."""
-    return [WorkCell("singles", (sized(model, 1), at(1)), pardnn_runs.single) for model in SMALL]
+def rivals(models: Iterable[str] = PAPER) -> list[WorkCell]:
+    """Cells of the methods that each model is compared with."""
+    return _cells("rivals", ((model, TWO) for model in models), solves.rivalled)
 
 
 def parts(models: Iterable[str] = (*SMALL, *LARGE)) -> list[WorkCell]:
     """Both steps of ParDNN on each number of GPUs beyond one."""
-    keys = [(sized(model, gpus), at(gpus)) for model in models for gpus in batches(model) if gpus > 1]
-    return [WorkCell("parts", key, pardnn_runs.parted) for key in keys]
-
-
-def others() -> list[WorkCell]:
-    """ParDNN and what it is held to, with the batch of four GPUs on each number of them."""
-    keys = [(sized(model, 4), at(gpus)) for model in SMALL for gpus in (2, 4, 8, 16)]
-    return [WorkCell("others", key, pardnn_runs.rivalled) for key in keys]
-
-
-def shapes() -> list[WorkCell]:
-    """Degree of parallelism and CCR with the batch of four GPUs, and of those whose CCR is stated."""
-    return [
-        WorkCell("shapes", (model, at(4)), pardnn_runs.shaped) for model in (*(sized(m, 4) for m in SMALL), *RATIOS)
-    ]
-
-
-def weighed() -> list[WorkCell]:
-    """Bytes of the weights of Tofu's models."""
-    return [
-        WorkCell("tofu-weights", (f, v), tofu_runs.counted) for f, variants in TOFU_FAMILIES.items() for v in variants
-    ]
+    keys = ((sized(model, gpus), at(gpus)) for model in models for gpus in batches(model) if gpus > 1)
+    return _cells("parts", keys, pardnn_runs.parted)
 
 
 def divisions(family: str, variants: Iterable[str]) -> list[WorkCell]:
     """Variants of a family of Tofu's by cuts, on one GPU, and layers on GPUs in turn where that is compared."""
     keys = [(family, variant, BOX) for variant in variants]
-    result = [WorkCell("tofu-splits", key, tofu_runs.divided) for key in keys]
-    result += [WorkCell("tofu-small", key, tofu_runs.small) for key in keys]
-    return result + [WorkCell("tofu-placed", key, tofu_runs.placed) for key in keys if family == "tofu-rnn"]
-
-
-def algorithms() -> list[WorkCell]:
-    """Fig 11's model by each way to choose cuts."""
-    return [WorkCell("tofu-algorithms", ("tofu-rnn", "4x8192", BOX, name), tofu_runs.compared) for name in ALGORITHMS]
+    result = [*_cells("tofu-splits", keys, tofu_runs.divided), *_cells("tofu-small", keys, tofu_runs.small)]
+    return result + (_cells("tofu-placed", keys, tofu_runs.placed) if family == "tofu-rnn" else [])

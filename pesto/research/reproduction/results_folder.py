@@ -101,54 +101,45 @@ PAPERS = ("pardnn", "tofu")
 class Artefact:
     """One table or figure of a paper."""
 
-    cells: Callable[[], list[WorkCell]]
+    cells: list[WorkCell]
     grids: Callable[[Results, PaperNumbers], list[TextGrid]]
     draw: Callable[[Results], bytes] | None = None
     """Its picture, as PNG."""
 
 
-def _both(*parts: Callable[[], list[WorkCell]]) -> Callable[[], list[WorkCell]]:
-    return lambda: [cell for part in parts for cell in part()]
-
-
 ARTEFACTS: dict[str, Artefact] = {
-    "table1": Artefact(cell_lists.counts, pesto_pages.table1),
-    "table2": Artefact(_both(partial(cell_lists.solved, cell_lists.TIMED), cell_lists.placings), pesto_pages.table2),
+    "table1": Artefact(cell_lists.COUNTS, pesto_pages.table1),
+    "table2": Artefact([*cell_lists.solved(cell_lists.TIMED), *cell_lists.PLACINGS], pesto_pages.table2),
     "table3": Artefact(
-        _both(
-            *(partial(cells, cell_lists.TIMED) for cells in (cell_lists.solved, cell_lists.rivals)), cell_lists.placings
-        ),
+        [*cell_lists.solved(cell_lists.TIMED), *cell_lists.rivals(cell_lists.TIMED), *cell_lists.PLACINGS],
         pesto_pages.table3,
     ),
-    "fig2": Artefact(lambda: cell_lists.toy("ordered"), pesto_pages.fig2, paper_charts.fig2),
-    "fig4": Artefact(cell_lists.spreads, pesto_pages.fig4, paper_charts.fig4),
-    "fig5": Artefact(cell_lists.congestions, pesto_pages.fig5, paper_charts.fig5),
-    "fig7": Artefact(_both(cell_lists.solved, cell_lists.rivals), pesto_pages.fig7, paper_charts.fig7),
+    "fig2": Artefact([cell_lists.ORDERED], pesto_pages.fig2, paper_charts.fig2),
+    "fig4": Artefact(cell_lists.SPREADS, pesto_pages.fig4, paper_charts.fig4),
+    "fig5": Artefact(cell_lists.CONGESTIONS, pesto_pages.fig5, paper_charts.fig5),
+    "fig7": Artefact([*cell_lists.solved(), *cell_lists.rivals()], pesto_pages.fig7, paper_charts.fig7),
     "fig8": Artefact(
-        _both(lambda: cell_lists.solved(cell_lists.SWEPT["compute"]), cell_lists.sweeps),
-        pesto_pages.fig8,
-        paper_charts.fig8,
+        [*cell_lists.solved(cell_lists.SWEPT["compute"]), *cell_lists.SWEEPS], pesto_pages.fig8, paper_charts.fig8
     ),
-    "pardnn-fig4.2": Artefact(lambda: cell_lists.toy("mapped"), thesis_pages.fig4_2),
-    "pardnn-fig4.3": Artefact(lambda: cell_lists.toy("peaked"), thesis_pages.fig4_3),
-    "pardnn-table5.1": Artefact(cell_lists.sizes, thesis_pages.table5_1),
-    "pardnn-table6.1": Artefact(_both(cell_lists.singles, cell_lists.parts), thesis_pages.table6_1),
-    "pardnn-fig6.1": Artefact(_both(cell_lists.singles, cell_lists.parts), thesis_pages.fig6_1, paper_charts.fig6_1),
-    "pardnn-fig6.2": Artefact(cell_lists.shapes, thesis_pages.fig6_2),
-    "pardnn-fig6.6": Artefact(cell_lists.others, thesis_pages.fig6_6),
-    "pardnn-fig6.7": Artefact(cell_lists.others, thesis_pages.fig6_7),
-    "pardnn-overhead": Artefact(cell_lists.parts, thesis_pages.overhead),
-    "pardnn-quoted": Artefact(lambda: cell_lists.parts(cell_lists.SMALL), thesis_pages.quoted),
-    "tofu-table1": Artefact(cell_lists.weighed, tofu_pages.table1),
+    "pardnn-fig4.2": Artefact([cell_lists.MAPPED], thesis_pages.fig4_2),
+    "pardnn-fig4.3": Artefact([cell_lists.PEAKED], thesis_pages.fig4_3),
+    "pardnn-table5.1": Artefact(cell_lists.SIZES, thesis_pages.table5_1),
+    "pardnn-table6.1": Artefact([*cell_lists.SINGLES, *cell_lists.parts()], thesis_pages.table6_1),
+    "pardnn-fig6.1": Artefact([*cell_lists.SINGLES, *cell_lists.parts()], thesis_pages.fig6_1, paper_charts.fig6_1),
+    "pardnn-fig6.2": Artefact(cell_lists.SHAPES, thesis_pages.fig6_2),
+    "pardnn-fig6.6": Artefact(cell_lists.OTHERS, thesis_pages.fig6_6),
+    "pardnn-fig6.7": Artefact(cell_lists.OTHERS, thesis_pages.fig6_7),
+    "pardnn-overhead": Artefact(cell_lists.parts(), thesis_pages.overhead),
+    "pardnn-quoted": Artefact(cell_lists.parts(cell_lists.SMALL), thesis_pages.quoted),
+    "tofu-table1": Artefact(cell_lists.WEIGHTS, tofu_pages.table1),
     **{
         f"tofu-fig9{part}": Artefact(
-            partial(cell_lists.divisions, "tofu-wrn", cell_lists.WRN_OF[layers]),
-            partial(tofu_pages.fig9, layers=layers),
+            cell_lists.divisions("tofu-wrn", cell_lists.WRN_OF[layers]), partial(tofu_pages.fig9, layers=layers)
         )
         for part, layers in (("a", 50), ("b", 101), ("c", 152))
     },
-    "tofu-fig10": Artefact(lambda: cell_lists.divisions("tofu-rnn", cell_lists.RNN), tofu_pages.fig10),
-    "tofu-fig11": Artefact(cell_lists.algorithms, tofu_pages.fig11),
+    "tofu-fig10": Artefact(cell_lists.divisions("tofu-rnn", cell_lists.RNN), tofu_pages.fig10),
+    "tofu-fig11": Artefact(cell_lists.METHODS, tofu_pages.fig11),
 }
 """By the name that the command line has. Add one: a row here, and its printed numbers in `printed.toml`."""
 
@@ -186,7 +177,7 @@ class ResultsFolder:
 
     def results(self) -> Results:
         """Stored results by table."""
-        return Results({cell.table: self.store.of(cell.table) for a in ARTEFACTS.values() for cell in a.cells()})
+        return Results({cell.table: self.store.of(cell.table) for a in ARTEFACTS.values() for cell in a.cells})
 
 
 def open_folder(folder: Path, seconds: float, *, tiny: bool) -> ResultsFolder:
@@ -208,7 +199,7 @@ def other_versions(book: ResultsFolder) -> list[str]:
 
 def run_missing_cells(book: ResultsFolder, names: Iterable[str], jobs: int, hear: Hear) -> list[str]:
     """Do the cells of these that are not kept: graph files, what must be alone, the rest; returns what failed."""
-    cells = missing_cells((cell for name in names for cell in ARTEFACTS[name].cells()), book.store)
+    cells = missing_cells((cell for name in names for cell in ARTEFACTS[name].cells), book.store)
     models = dict.fromkeys(word for cell in cells for word in cell.key if "/" in word)
     failed = run(graph_cells(models, book.settings), book.store, book.settings, jobs, hear)
     alone = [cell for cell in cells if cell.table in cell_lists.ALONE]
@@ -218,7 +209,7 @@ def run_missing_cells(book: ResultsFolder, names: Iterable[str], jobs: int, hear
 
 def count_missing(book: ResultsFolder) -> dict[str, int]:
     """How many cells lack of each table or figure that cannot be made yet."""
-    counts = {name: len(missing_cells(artefact.cells(), book.store)) for name, artefact in ARTEFACTS.items()}
+    counts = {name: len(missing_cells(artefact.cells, book.store)) for name, artefact in ARTEFACTS.items()}
     return {name: count for name, count in counts.items() if count}
 
 
@@ -234,7 +225,7 @@ def write_results(book: ResultsFolder, page: Path | None = None) -> dict[str, An
     write_atomic(book.folder / PAGE, _text(book, {name: f"{name}.png" for name in pictures}).encode())
     artefacts = {}
     for name, artefact in made.items():
-        it, cells = load_printed()[name], artefact.cells()
+        it, cells = load_printed()[name], artefact.cells
         kept = [
             {"table": cell.table, "key": list(cell.key), **done._asdict()}
             for cell, done in zip(cells, _done(artefact, results), strict=True)
@@ -275,12 +266,12 @@ def _made(book: ResultsFolder) -> dict[str, Artefact]:
 
 
 def _done(artefact: Artefact, results: Results) -> list[CellResult]:
-    return [results.tables[cell.table][cell.key] for cell in artefact.cells()]
+    return [results.tables[cell.table][cell.key] for cell in artefact.cells]
 
 
 def _text(book: ResultsFolder, pictures: dict[str, str]) -> str:
     results, made = book.results(), _made(book)
-    used = {(cell.table, cell.key) for artefact in made.values() for cell in artefact.cells()}
+    used = {(cell.table, cell.key) for artefact in made.values() for cell in artefact.cells}
     models = {word for _, key in used for word in key if "/" in word}
     graphs = [done for key, done in book.store.of("graphs").items() if key[0] in models]
     spent = spent_text([*graphs, *(results.tables[table][key] for table, key in used)])
@@ -297,7 +288,7 @@ def _text(book: ResultsFolder, pictures: dict[str, str]) -> str:
     lacks = count_missing(book)
     if lacks:
         lines += ["", "## Not made yet", ""]
-        lines += [f"- {name}: {count} of {len(ARTEFACTS[name].cells())} cells lack" for name, count in lacks.items()]
+        lines += [f"- {name}: {count} of {len(ARTEFACTS[name].cells)} cells lack" for name, count in lacks.items()]
     return "\n".join(lines) + "\n"
 
 

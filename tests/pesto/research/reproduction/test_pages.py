@@ -66,7 +66,7 @@ def of_tofu(cell: WorkCell) -> Found:
 def results() -> Results:
     tables: dict[str, dict[tuple[str, ...], CellResult]] = {}
     for artefact in ARTEFACTS.values():
-        for cell in artefact.cells():
+        for cell in artefact.cells:
             known = cell.work((), None) if cell.table == "toys" else found(cell)
             tables.setdefault(cell.table, {})[cell.key] = CellResult(known, 1.0, 2.0, (0.5, 1.0))
     return Results(tables)
@@ -175,7 +175,7 @@ def test_pictures_are_the_same_each_time(results: Results, name: str) -> None:
 
 def test_work_is_named_by_functions_that_another_process_can_import() -> None:
     """A cell's work is a function of a module in the room of cells' work."""
-    works = {cell.work for artefact in ARTEFACTS.values() for cell in artefact.cells()}
+    works = {cell.work for artefact in ARTEFACTS.values() for cell in artefact.cells}
     for work in works:
         module = next(m for m in (tofu_runs, pardnn_runs, solves, solves, toys) if m.__name__ == work.__module__)
         assert getattr(module, work.__name__) is work

@@ -87,7 +87,7 @@ def test_every_artefact_has_printed_numbers_and_cells() -> None:
     for name, it in load_printed().items():
         assert it.source.startswith(("Pesto,", "ParDNN (thesis),", "Tofu,")) and it.ours.endswith(".")
         assert all(reason.endswith(".") for reason in it.reasons)
-        cells = ARTEFACTS[name].cells()
+        cells = ARTEFACTS[name].cells
         assert cells and len({(cell.table, cell.key) for cell in cells}) == len(cells)
     assert load_printed()["table1"].numbers["nmt/2x1024"] == {"short": 21243, "middle": 8114, "long": 703}
     assert load_printed()["table2"].number("nmt/4x1024", "Placeto") == 4120
