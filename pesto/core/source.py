@@ -199,10 +199,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphOrigin:
-    """Where a graph comes from, as a plan's file has it. Raise ValueError for values that no graph is made with."""
+    """Where a graph comes from, as fields in files of graphs, splits and plans.
+
+    Raise ValueError for values that no graph is made with.
+    """
 
     kind: str = ""
-    """model, function, file, SavedModel or other; empty: the plan's file does not say."""
+    """model, function, file, SavedModel or other; empty: the file, of an older version, does not say."""
     name: str = ""
     """Name of the model or the file, MODULE:NAME of the function, folder of the SavedModel."""
     variant: str = ""
@@ -314,7 +317,7 @@ def function_source(reference: str, batch: int | None, cut: Cut | None) -> Graph
     )
 
 
-# Files of graphs and splits, and plans that older versions wrote, have the line alone.
+# Files that older versions wrote have the line alone, and so have graphs of networkx.
 
 _MODEL_LINE = re.compile(rf"model ([\w-]+) ([\w-]+)(?: batch (\d{{1,9}}))?(?:, (\d{{1,9}}) {MICRO_BATCHES})?")
 _CUT_LINE = re.compile(
@@ -324,8 +327,13 @@ _CUT_LINE = re.compile(
 )
 
 
-def read_source(line: str) -> GraphSource:
-    """Read the fields back from a line of `model_source` and the like; kind "other" where it is none of these."""
+def read_source(line: str, origin: GraphOrigin = GraphOrigin()) -> GraphSource:
+    """Return the source that a file states: its line, and its fields or, of an older file, those that the line gives.
+
+    The line is one of `model_source` and the like; kind "other" where it is none of these.
+    """
+    if origin.kind:
+        return GraphSource(line, origin)
     try:
         return GraphSource(line, _read_origin(line))
     except ValueError:  # numbers that no graph is made with

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pesto.core.costs.presets import PRESETS
 from pesto.core.errors import InputError
 from pesto.core.files.graph_file import MAX_EDGES, MAX_KINDS, MAX_OPS, OpRecord, OpVariable, to_graph
-from pesto.core.files.json import quoted, shown
-from pesto.core.files.labels import check_labels
+from pesto.core.files.json import check_labels, quoted, shown
 from pesto.core.files.toml import suggest
 from pesto.core.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
 from pesto.core.option import expect

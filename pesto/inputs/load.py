@@ -21,7 +21,7 @@ from pesto.core.files.reading import reading
 from pesto.core.graph import Graph
 from pesto.core.micro_batches import unroll
 from pesto.core.plans.plan import Plan
-from pesto.core.source import GRAPH_DEF, GraphSource, Source, read_source
+from pesto.core.source import GRAPH_DEF, GraphSource, Source
 from pesto.core.step_parts import step_parts
 from pesto.inputs import cluster_file
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
@@ -277,7 +277,7 @@ def plan_source(plan: Plan, source: Source) -> Source:
 
 def split_source(split: "SplitFile", source: Source) -> Source:
     """Return the step that the options name, or else the built-in model that the split names."""
-    recorded = RecordedSource(read_source(split.source), split.batch, split.feed_shapes)
+    recorded = RecordedSource(GraphSource(split.source, split.origin), split.batch, split.feed_shapes)
     return source_of(recorded, source, "the split's step", "when it was split")
 
 

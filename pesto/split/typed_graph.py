@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from pesto.core.errors import InputError
+from pesto.core.source import GraphOrigin, origin_of
 from solvers.arrays import Bools, Ints, bools, ints
 
 Attribute = int | float | bool | str | tuple["Attribute", ...]
@@ -99,6 +100,8 @@ class TypedGraph:
     """Where the step comes from, for people."""
     fingerprint: str
     """Fingerprint of the step's `Graph`."""
+    origin: GraphOrigin = GraphOrigin()  # noqa: RUF009
+    """Where the step comes from as fields, as of `Graph.origin`; when left out, that of `source`."""
     batch: int | None = None
     """Batch size given for a step that leaves it open, as of `Graph.batch`."""
     feed_shapes: tuple[str, ...] = ()
@@ -106,8 +109,11 @@ class TypedGraph:
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
+        if not self.origin.kind:
+            object.__setattr__(self, "origin", origin_of(self.source))
+        object.__setattr__(self, "source", str(self.source))
         for f in fields(self):
-            if f.name not in ("names", "signatures", "source", "fingerprint", "batch", "feed_shapes"):
+            if f.name not in ("names", "signatures", "source", "origin", "fingerprint", "batch", "feed_shapes"):
                 value = getattr(self, f.name)
                 object.__setattr__(self, f.name, bools(value) if f.name == "once" else ints(value))
         n, v = len(self.names), len(self.handle)

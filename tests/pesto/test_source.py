@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pesto.core.errors import InputError
+from pesto.core.files import graph_file
 from pesto.core.plans.plan_file import dumps, loads
 from pesto.core.source import (
     Cut,
@@ -17,9 +18,12 @@ from pesto.core.source import (
     read_source,
     saved_model_source,
 )
+from pesto.split.files.split_file import dumps_split_file, loads_split
+from pesto.split.files.typed_graph_file import dumps_typed_graph, loads_typed_graph
 
 CUTS = [Cut(8), Cut(8, ()), Cut(3, (2, 2, 2, 1, 0, 0)), Cut(12, (11,)), Cut(12, (1, 1), 4), Cut(8, (), 2)]
-PLAN = Path(__file__).parents[1] / "data" / "format-1" / "plan.json"
+FIRST = Path(__file__).parents[1] / "data" / "format-1"
+PLAN = FIRST / "plan.json"
 
 
 @pytest.mark.parametrize("batch", [None, 64])
@@ -101,3 +105,27 @@ def test_a_plan_of_an_older_version_gets_the_fields_from_its_lines() -> None:
 def test_fields_that_no_graph_is_made_with_are_refused(wrong) -> None:
     with pytest.raises(InputError, match=r"provenance.graph_origin"):
         loads(older(graph_origin={"kind": "function", "name": "m:f"} | wrong), "x")
+
+
+FORMS = {
+    "graph.json": (graph_file.loads, graph_file.dumps),
+    "step.shaped.json": (loads_typed_graph, dumps_typed_graph),
+    "split.json": (loads_split, dumps_split_file),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_graph_or_split_of_an_older_version_gets_the_fields_from_its_line(name: str) -> None:
+    """Each kind of graph; a file that has the fields is taken by them alone, and saving keeps them."""
+    read, write = FORMS[name]
+    first = json.loads((FIRST / name).read_text())
+    assert "graph_origin" not in first
+    for source in (model_source("nmt", "small", 64), function_source("m:f", 64, Cut(8, (1,))), file_source("a.pb")):
+        old = read(json.dumps(first | {"source": str(source)}).encode(), "x")
+        assert (old.source, old.origin) == (str(source), source.origin)
+        saved = json.loads(write(old))
+        assert read(json.dumps(saved | {"source": "model rnnlm tiny"}).encode(), "x").origin == source.origin
+    with pytest.raises(InputError, match="graph_origin"):
+        read(json.dumps(first | {"graph_origin": {"kind": "model", "batch": 0}}).encode(), "x")
+    with pytest.raises(InputError, match="graph_origin"):
+        read(json.dumps(first | {"graph_origin": {"kind": "model", "name": "a\n"}}).encode(), "x")

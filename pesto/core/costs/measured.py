@@ -17,8 +17,7 @@ from pesto.core.costs.disturbance import list_programs
 from pesto.core.costs.presets import preset_named_in
 from pesto.core.errors import InputError, MismatchError
 from pesto.core.files.disk import read_bytes, write_atomic
-from pesto.core.files.json import Amount, DocumentKind, decode_document, encode_json, shown
-from pesto.core.files.labels import short_fingerprints
+from pesto.core.files.json import Amount, DocumentKind, decode_document, encode_json, short_fingerprints, shown
 from pesto.core.graph import Graph
 from pesto.core.quantities import percent
 from pesto.core.source import PROFILE, Origin

@@ -12,11 +12,10 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, log_writing, read_bytes, write_atomic
-from pesto.core.files.json import Count, DocumentKind, Outline, decode_document, shown, without_collection
-from pesto.core.files.labels import check_labels
+from pesto.core.files.json import Count, DocumentKind, Outline, check_labels, decode_document, shown, without_collection
 from pesto.core.files.toml import suggest
 from pesto.core.graph import BOUND, BRANCHED, KERNEL_FORMS, KERNEL_SIZES, NOT_SAID, Graph, Variable
-from pesto.core.source import read_source
+from pesto.core.source import GraphOrigin, read_source
 from solvers.arrays import Bools, Floats, Ints, offsets
 
 _MOST = 2**40
@@ -303,6 +302,7 @@ class _GraphFile(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
     source: str = ""
+    graph_origin: GraphOrigin = GraphOrigin()
     batch: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | None = None
     feed_shapes: list[str] = []
     way: Literal["", "session", "function"] = ""
@@ -327,7 +327,9 @@ def loads(data: bytes, source: str) -> Graph:
 def _loads(data: bytes, what: str, source: str) -> Graph:
     file = decode_document(data, _GraphFile, what, _KIND, _check_size)
     try:
+        origin = file.graph_origin
         check_labels([file.source], lambda _: "$.source", empty=True)
+        check_labels([origin.kind, origin.name, origin.variant], lambda _: "$.graph_origin", empty=True)
         check_labels(file.feed_shapes, lambda k: f"$.feed_shapes[{k}]")
         if not file.ops:
             raise InputError.build("$.ops: there are no ops", remedy="list at least one")
@@ -337,7 +339,7 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
         if not file.kinds:
             raise InputError.build("$.kinds: there are none", remedy='list at least one, such as "gpu"')
         with without_collection():
-            source = read_source(file.source or shown(source))
+            source = read_source(file.source or shown(source), origin)
             return to_graph(file.ops, file.kinds, source, batch=file.batch, feed_shapes=file.feed_shapes, way=file.way)
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
@@ -375,13 +377,18 @@ def dumps(graph: Graph) -> bytes:
     nothing at all, or more than 4096 bytes.
     """
     check_labels(graph.names, lambda k: f"the name of op {k}")
-    check_labels([*graph.types, graph.source], lambda k: f"type or source {k}", empty=True)
+    check_labels(
+        [*graph.types, graph.source, graph.origin.name, graph.origin.variant],
+        lambda k: f"type or source {k}",
+        empty=True,
+    )
     check_labels([variable.name for variable in graph.variables], lambda k: f"the name of variable {k}", empty=True)
     check_labels([*graph.kinds, *graph.given_kinds, *graph.dtypes, *graph.devices], lambda k: f"label {k}")
     check_labels(graph.feed_shapes, lambda k: f"the shape of feed {k}")
     said = {"batch": graph.batch, "feed_shapes": graph.feed_shapes or None, "way": graph.way or None}
     known = {key: value for key, value in said.items() if value is not None}
-    head = {"format": FORMAT, "format_version": VERSION, "source": graph.source, **known, "kinds": graph.kinds}
+    names = {"format": FORMAT, "format_version": VERSION, "source": graph.source, "graph_origin": graph.origin}
+    head = {**names, **known, "kinds": graph.kinds}
     encoder = msgspec.json.Encoder()
     with without_collection():
         rows = b",\n".join(map(encoder.encode, _rows(graph)))

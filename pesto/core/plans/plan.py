@@ -7,8 +7,7 @@ import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.core.errors import MismatchError, UsageError, VerificationError
-from pesto.core.files.json import shown
-from pesto.core.files.labels import short_fingerprints
+from pesto.core.files.json import short_fingerprints, shown
 from pesto.core.graph import Graph
 from pesto.core.memory import measure
 from pesto.core.plans.graph_differences import differences, graph_remedy

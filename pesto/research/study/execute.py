@@ -166,18 +166,24 @@ def execute(cell: StudyCell, shelf: InstanceCache) -> CellAnswer:
     """The answer to one cell, whatever happens on the way: a failure is a status and one line of detail."""
     began = time.monotonic()
     known = CellAnswer(key=cell.key, status=REFUSED)
+    # Times depend on the cores that this process may use, and on the project's version.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    measures = {"cores": cores, "pesto": VERSION}
     try:
         if cell.stage == PLAN:
             step = shelf.step(cell.instance)
             edges = len(step.graph.src) + len(step.graph.control_src)
-            stepped = CellAnswer(
-                key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances()
-            )
-            known, began = stepped, time.monotonic()
-            return answered(cell, step, _circumstances())
+            known = replace(known, tasks=step.graph.ops, edges=edges, measures=measures)
+            began = time.monotonic()
+            return plan_cell(cell, step, known)
         posed = shelf.posed(cell.instance)
-        known, began = _started(cell, posed), time.monotonic()
-        return _solved(cell, posed)
+        problem, start = posed.problem, posed.listed if cell.settings["start"] else None
+        known = replace(
+            known, start_makespan=start.makespan if start is not None else None, tasks=problem.tasks,
+            devices=problem.devices, edges=problem.edges, measures=measures,
+        )  # fmt: skip
+        began = time.monotonic()
+        return _solved(cell, posed, start, known)
     except UnbuildableInstanceError as error:
         status, detail = REFUSED, str(error)
     except PestoError as error:
@@ -193,27 +199,8 @@ def execute(cell: StudyCell, shelf: InstanceCache) -> CellAnswer:
     return replace(known, status=status, detail=detail, seconds=time.monotonic() - began)
 
 
-def _started(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
-    """Return the answer of a schedule cell with the fields known before it runs."""
-    problem, start = posed.problem, _start(cell, posed)
-    return CellAnswer(
-        key=cell.key,
-        status=REFUSED,
-        start_makespan=start.makespan if start is not None else None,
-        tasks=problem.tasks,
-        devices=problem.devices,
-        edges=problem.edges,
-        measures=_circumstances(),
-    )
-
-
-def _start(cell: StudyCell, posed: PosedProblem) -> Schedule | None:
-    return posed.listed if cell.settings["start"] else None
-
-
-def _solved(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
-    problem, settings, known = posed.problem, cell.settings, _started(cell, posed)
-    start = _start(cell, posed)
+def _solved(cell: StudyCell, posed: PosedProblem, start: Schedule | None, known: CellAnswer) -> CellAnswer:
+    settings = cell.settings
     options = Options(
         seconds=cell.limit_s, gap=settings["gap"], seed=cell.seed, workers=settings["workers"],
         deterministic=settings["deterministic"], start=start, formulation=cell.formulation or "tight",
@@ -228,7 +215,7 @@ def _solved(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
     # A second time where somebody killed the solver, which may not have been its fault.
     for _ in range(2):
         trace[:] = [ProgressPoint(0.0, known.start_makespan, posed.lower_bound)]
-        result = api.solve(problem, cell.solver, options, report=record)
+        result = api.solve(posed.problem, cell.solver, options, report=record)
         if result.status is not Status.CRASHED or _KILLED not in result.detail:
             break
     # The makespan of an answer; after a failure, of what the solver found itself before, if anything.
@@ -248,13 +235,7 @@ def _solved(cell: StudyCell, posed: PosedProblem) -> CellAnswer:
     )
 
 
-def _circumstances() -> dict[str, Any]:
-    """Environment that times depend on: the cores that this process may use, and the project's version."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"cores": cores, "pesto": VERSION}
-
-
-def answered(cell: StudyCell, step: TracedStep, circumstances: dict[str, Any]) -> CellAnswer:
+def plan_cell(cell: StudyCell, step: TracedStep, known: CellAnswer) -> CellAnswer:
     """The plan of a training step, and what the exact solver made of its coarse graph.
 
     The makespan is the chosen plan's on the full graph, the bound is one of the full graph; the status and the version
@@ -270,20 +251,18 @@ def answered(cell: StudyCell, step: TracedStep, circumstances: dict[str, Any]) -
 
     if not isinstance(cell.instance, TrainingInstance):
         raise TypeError(f"a training step expected, found {cell.instance.label}")
-    asked = cell.settings
     settings = Settings(
-        time_limit_s=cell.limit_s, gap=asked["gap"], seed=cell.seed, coarsen_to=asked["coarsen_to"], solver=cell.solver,
-        formulation=cell.formulation or "tight", workers=asked["workers"], deterministic=asked["deterministic"],
-        per_edge=cell.instance.per_edge, congestion=asked["congestion"],
-        search=False,  # a cell is about the exact solver
+        time_limit_s=cell.limit_s, seed=cell.seed, solver=cell.solver, formulation=cell.formulation or "tight",
+        per_edge=cell.instance.per_edge, search=False,  # a cell is about the exact solver
+        **cell.settings,
     )  # fmt: skip
     began = time.monotonic()
     outcome = flow.solve(step.graph, step.cluster, step.costs, settings, watch)
     seconds = time.monotonic() - began
     plan, coarse = outcome.plan, outcome.plan.provenance.coarse
     status = coarse.status if coarse is not None else Status.OPTIMAL
-    return CellAnswer(
-        key=cell.key,
+    return replace(
+        known,
         status=status,
         limit_reason=coarse.limit if coarse is not None else Limit.NONE,
         makespan=plan.schedule.makespan if status not in FAILED else None,
@@ -295,7 +274,7 @@ def answered(cell: StudyCell, step: TracedStep, circumstances: dict[str, Any]) -
         tasks=outcome.problem.tasks,
         devices=outcome.problem.devices,
         edges=outcome.problem.edges,
-        measures=_measures(outcome) | circumstances,
+        measures=_measures(outcome) | known.measures,
         trace=tuple(trace),
     )
 

@@ -11,6 +11,7 @@ from pesto.core.errors import UsageError
 from pesto.core.files import toml
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import quoted, shown
+from pesto.core.settings import CoarseNodes, Gap, Seed, Workers
 from solvers.api import SOLVERS
 
 VERSION = 1
@@ -18,8 +19,6 @@ VERSION = 1
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Label = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][\w.-]*$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
-Seed = Annotated[int, Meta(ge=0, lt=2**31)]
-Nodes = Annotated[int, Meta(ge=1, le=10**6)]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1)]
 Seeds = Annotated[tuple[Seed, ...], Meta(min_length=1)]
 
@@ -53,7 +52,7 @@ class ModelSpec:
     """Default: the model's first."""
     clusters: Names = ("v100x2-nvlink",)
     """Presets, or files relative to the folder of the study's file."""
-    nodes: tuple[Nodes, ...] = ()
+    nodes: tuple[CoarseNodes, ...] = ()
     """Sizes of the coarse problems; for schedule cells."""
     batch: Annotated[int, Meta(ge=1, le=10**6)] | None = None
     per_edge: bool = False
@@ -70,13 +69,12 @@ class GridSpec:
     """For solvers that have several; default "tight"."""
     limits_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     seeds: Seeds = (0,)
-    workers: Annotated[int, Meta(ge=1, le=1024)] = 8
-    """Threads of a solver; CP-SAT needs 8 even on 2 cores."""
-    gap: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    workers: Workers = 8
+    gap: Gap = 0.0
     deterministic: bool = False
     start: bool = True
     """True if a solver starts from a list schedule; for schedule cells."""
-    coarsen_to: tuple[Nodes, ...] = ()
+    coarsen_to: tuple[CoarseNodes, ...] = ()
     """For plan cells; default 200."""
     congestion: tuple[bool, ...] = ()
     """For plan cells: whether the exact solver knows that transfers share links; default true."""

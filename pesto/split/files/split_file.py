@@ -13,8 +13,19 @@ import numpy as np
 from pesto.core.distribution import VERSION
 from pesto.core.errors import InputError, MismatchError, VerificationError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
-from pesto.core.files.json import Amount, Count, DocumentKind, Outline, decode_document, encode_json, quoted, shown
-from pesto.core.files.labels import check_labels, short_fingerprints
+from pesto.core.files.json import (
+    Amount,
+    Count,
+    DocumentKind,
+    Outline,
+    check_labels,
+    decode_document,
+    encode_json,
+    quoted,
+    short_fingerprints,
+    shown,
+)
+from pesto.core.source import GraphOrigin, read_source
 from pesto.split.division import Division, reduction_warnings
 from pesto.split.geometry import ONE, Layouts, Shape
 from pesto.split.op_strategy import (
@@ -76,6 +87,7 @@ class _SplitObject(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
     source: str
+    graph_origin: GraphOrigin = GraphOrigin()
     fingerprint: str
     batch: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
     feed_shapes: list[str] | msgspec.UnsetType = msgspec.UNSET
@@ -105,6 +117,9 @@ class SplitFile:
     what: str
     """The file, for people."""
     source: str
+    """Where the step comes from, for people."""
+    origin: GraphOrigin
+    """The same as fields."""
     fingerprint: str
     batch: int | None
     """Batch size given for a step that leaves it open."""
@@ -165,8 +180,9 @@ def dumps_split_file(split: SplitFile) -> bytes:
         rules = msgspec.structs.replace(rules, objective="seconds")
     return encode_json(
         _SplitObject(
-            format=KIND.format, format_version=KIND.version, source=split.source, fingerprint=split.fingerprint,
-            batch=split.batch or msgspec.UNSET, feed_shapes=list(split.feed_shapes) or msgspec.UNSET,
+            format=KIND.format, format_version=KIND.version, source=split.source, graph_origin=split.origin,
+            fingerprint=split.fingerprint, batch=split.batch or msgspec.UNSET,
+            feed_shapes=list(split.feed_shapes) or msgspec.UNSET,
             method=split.method, rules=rules, factors=list(split.factors), status=_status(split.status),
             bytes=split.bytes, bound_bytes=split.bound_bytes, params_per_worker_bytes=split.params_per_worker_bytes,
             cuts=list(split.cuts), notes=list(split.notes), ways=[list(names) for names in split.ways],
@@ -185,8 +201,9 @@ def dumps_split(shaped: TypedGraph, split: Split, *, time_limit_s: float) -> byt
     outputs = len(laid) - len(division.variables)
     return encode_json(
         _SplitObject(
-            format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
-            batch=shaped.batch or msgspec.UNSET, feed_shapes=list(shaped.feed_shapes) or msgspec.UNSET,
+            format=KIND.format, format_version=KIND.version, source=shaped.source, graph_origin=shaped.origin,
+            fingerprint=shaped.fingerprint, batch=shaped.batch or msgspec.UNSET,
+            feed_shapes=list(shaped.feed_shapes) or msgspec.UNSET,
             method=split.method, rules=_written(split.rules), factors=list(division.factors),
             status=_status(split.status), bytes=split.moved_bytes, bound_bytes=split.bound_bytes,
             params_per_worker_bytes=split.parameter_bytes,
@@ -225,6 +242,8 @@ def loads_split(data: bytes, what: str) -> SplitFile:
     try:
         heads = ("$.source", "$.fingerprint", "$.made.pesto_version")
         check_labels([file.source, file.fingerprint, file.made.pesto_version], lambda k: heads[k], empty=True)
+        origin = read_source(file.source, file.graph_origin).origin
+        check_labels([origin.kind, origin.name, origin.variant], lambda _: "$.graph_origin", empty=True)
         check_labels([file.method, *(name for names in file.ways for name in names)], lambda _: "method or ways")
         check_labels(_feed_shapes(file), lambda k: f"$.feed_shapes[{k}]")
         check_labels(file.notes, lambda k: f"$.notes[{k}]", empty=True)
@@ -237,7 +256,7 @@ def loads_split(data: bytes, what: str) -> SplitFile:
         memory_bytes=written.memory_bytes, halo=written.halo is True,
     )  # fmt: skip
     return SplitFile(
-        what=shown(what), source=file.source, fingerprint=file.fingerprint,
+        what=shown(what), source=file.source, origin=origin, fingerprint=file.fingerprint,
         batch=None if isinstance(file.batch, msgspec.UnsetType) else file.batch, feed_shapes=_feed_shapes(file),
         method=file.method, rules=rules, for_seconds=file.rules.objective == "seconds",
         factors=tuple(file.factors), status=file.status, bytes=file.bytes, bound_bytes=file.bound_bytes,

@@ -11,8 +11,8 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, log_writing, read_bytes, write_atomic
-from pesto.core.files.json import Count, DocumentKind, Outline, decode_document, encode_json, shown
-from pesto.core.files.labels import check_labels
+from pesto.core.files.json import Count, DocumentKind, Outline, check_labels, decode_document, encode_json, shown
+from pesto.core.source import GraphOrigin, read_source
 from pesto.split.typed_graph import RANK, Attribute, Number, Operand, Signature, TypedGraph
 from solvers.arrays import ints, offsets
 
@@ -136,6 +136,7 @@ class _TypedGraphObject(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
     source: str = ""
+    graph_origin: GraphOrigin = GraphOrigin()
     fingerprint: str
     kinds: list[_Kind]
     ops: _OpColumns
@@ -180,7 +181,8 @@ def dumps_typed_graph(shaped: TypedGraph) -> bytes:
         attributes = {name: _plain(value) for name, value in signature.attributes}
         kinds.append(_Kind(type=signature.type, attributes=attributes, inputs=inputs, outputs=outputs))
     file = _TypedGraphObject(
-        format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
+        format=KIND.format, format_version=KIND.version, source=shaped.source, graph_origin=shaped.origin,
+        fingerprint=shaped.fingerprint,
         kinds=kinds,
         ops=_OpColumns(
             name=list(shaped.names), kind=shaped.signature_of.tolist(), once=np.flatnonzero(shaped.once).tolist()
@@ -211,7 +213,10 @@ def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
     """
     file = decode_document(data, _TypedGraphObject, what, KIND, _limit)
     try:
+        origin = file.graph_origin
         check_labels([file.source], lambda _: "$.source", empty=True)
+        check_labels([origin.kind, origin.name, origin.variant], lambda _: "$.graph_origin", empty=True)
+        source = read_source(file.source or shown(Path(what).name), origin)
         check_labels([file.fingerprint], lambda _: "$.fingerprint", empty=True)
         check_labels(file.ops.name, lambda k: f"$.ops.name[{k}]")
         if not file.ops.name:
@@ -234,7 +239,7 @@ def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
             control_src=ints(file.controls.src), control_dst=ints(file.controls.dst),
             handle=ints(file.variables.handle), tie=ints(file.variables.tie),
             use_op=ints(file.uses.op), use_input=ints(file.uses.input), use_variable=ints(file.uses.variable),
-            once=once, source=file.source or shown(Path(what).name), fingerprint=file.fingerprint,
+            once=once, source=source, fingerprint=file.fingerprint,
         )  # fmt: skip
         check_fed(result)
     except InputError as error:

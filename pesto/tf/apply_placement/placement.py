@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.core.errors import InputError, MismatchError, VerificationError
-from pesto.core.files.json import shown
-from pesto.core.files.labels import short_fingerprints
+from pesto.core.files.json import short_fingerprints, shown
 from pesto.core.graph import Graph
 from pesto.core.plans.graph_differences import differences
 from pesto.core.plans.orders import chain, neighbours

@@ -120,6 +120,7 @@ def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
         use_variable=use_variable,
         once=bools([_runs_once(node.op) for node in nodes.defs]),
         source=graph.source,
+        origin=graph.origin,
         fingerprint=graph.fingerprint(),
         batch=graph.batch,
         feed_shapes=graph.feed_shapes,

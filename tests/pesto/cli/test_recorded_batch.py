@@ -10,7 +10,7 @@ import pytest
 
 import pesto as library
 from pesto.core.errors import Exit, UsageError
-from pesto.core.files.labels import short_fingerprints
+from pesto.core.files.json import short_fingerprints
 from pesto.core.source import Source, file_source, read_source
 from pesto.inputs.load import RecordedSource, source_of
 from pesto.tf.tensorflow_start import load_tensorflow

@@ -5,8 +5,8 @@ import pytest
 from pesto.core.cluster import Path
 from pesto.core.settings import Settings
 from pesto.planning.solving import exact, flow, quick_candidates
-from pesto.research.study.cells import StudyCell, TrainingInstance
-from pesto.research.study.execute import TracedStep, answered
+from pesto.research.study.cells import CellAnswer, StudyCell, TrainingInstance
+from pesto.research.study.execute import TracedStep, plan_cell
 from solvers.result import Limit, Result, Status
 
 LINK = Path(latency_s=0.0, s_per_byte=1e-9)
@@ -37,9 +37,13 @@ def cell(*, congestion: bool) -> StudyCell:
     )  # fmt: skip
 
 
+def planned(one: StudyCell, step: TracedStep, measures: dict[str, int]) -> CellAnswer:
+    return plan_cell(one, step, CellAnswer(key=one.key, status="refused", measures=measures))
+
+
 def test_with_congestion_the_promise_is_kept(step):
     """The list start is that good already: the solver proves it, and finds nothing of its own."""
-    answer = answered(cell(congestion=True), step, {"cores": 2})
+    answer = planned(cell(congestion=True), step, {"cores": 2})
     found = answer.measures
     assert (answer.status, answer.makespan) == ("optimal", 90_000)
     assert (found["coarse_nodes"], found["coarse_ms"], found["coarse_bound_ms"]) == (20, None, 0.09)
@@ -56,7 +60,7 @@ def test_with_congestion_the_promise_is_kept(step):
 
 def test_without_congestion_four_transfers_wait_for_each_other(step):
     """The solver is sure of 71 us, and its plan takes 131 us."""
-    found = answered(cell(congestion=False), step, {}).measures
+    found = planned(cell(congestion=False), step, {}).measures
     assert (found["coarse_ms"], found["coarse_bound_ms"]) == (0.071, 0.071)
     assert found["last_step_ms"] == 0.131
     assert 0.071 < found["coarse_start_ms"] <= found["start_step_ms"]
@@ -98,7 +102,7 @@ def end_with(monkeypatch):
 def test_the_start_is_no_work_of_the_solver(step, end_with, congestion):
     """Stopped without anything better than its start, it has no numbers; the plan and its candidates have theirs."""
     end_with(Status.FEASIBLE)
-    answer = answered(cell(congestion=congestion), step, {})
+    answer = planned(cell(congestion=congestion), step, {})
     found = answer.measures
     assert (found["coarse_ms"], found["last_step_ms"]) == (None, None)
     assert found["coarse_start_ms"] is not None
@@ -110,7 +114,7 @@ def test_the_start_is_no_work_of_the_solver(step, end_with, congestion):
 
 def test_a_failed_solver_gets_no_makespan(step, end_with):
     end_with(Status.CRASHED)
-    answer = answered(cell(congestion=True), step, {})
+    answer = planned(cell(congestion=True), step, {})
     assert (answer.status, answer.makespan, answer.detail) == ("crashed", None, "no more")
     assert (answer.measures["coarse_ms"], answer.measures["last_step_ms"]) == (None, None)
     assert answer.measures["step_ms"] > 0
