@@ -9,28 +9,6 @@ from pesto.core.option import check_options, option
 NEAR = 0.05
 """How much longer than the shortest candidate, as a share of it, one that `robust` chooses may be."""
 
-Gap = Annotated[
-    float,
-    option(
-        "Stop at this relative gap of the full graph (and the exact solver at that of the coarse one).",
-        "Search", ge=0, lt=1, called="the gap", give="a fraction from 0 to below 1, such as 0.05",
-    ),
-]  # fmt: skip
-Seed = Annotated[int, option("Seed of all random choices, 0 to 2**31 - 1.", "Search", ge=0, le=2**31 - 1)]
-CoarseNodes = Annotated[
-    int,
-    option("Nodes of the coarse graph that the exact solver gets (Pesto, 3.3: about 200).", "Expert", ge=1, le=10**6),
-]
-Workers = Annotated[
-    int,
-    option(
-        "Threads for the exact solver (CP-SAT needs 8 even on 2 cores), and maximum number of parallel search "
-        "walks, one a core.",
-        "Search", ge=1, le=1024,
-    ),
-]  # fmt: skip
-"""Options that comparisons, sweeps and studies have, too."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -47,12 +25,24 @@ class Settings:
             "Search", ge=0, called="the time limit", unit="s", give="0 or more seconds",
         ),
     ] = 60.0  # fmt: skip
-    gap: Gap = 0.0
+    gap: Annotated[
+        float,
+        option(
+            "Stop at this relative gap of the full graph (and the exact solver at that of the coarse one).",
+            "Search", ge=0, lt=1, called="the gap", give="a fraction from 0 to below 1, such as 0.05",
+        ),
+    ] = 0.0  # fmt: skip
     search: Annotated[
         bool, option("Search op by op after the exact solver, which otherwise has all the time.", "Search")
     ] = True
-    seed: Seed = 0
-    coarsen_to: CoarseNodes = 200
+    seed: Annotated[int, option("Seed of all random choices, 0 to 2**31 - 1.", "Search", ge=0, le=2**31 - 1)] = 0
+    coarsen_to: Annotated[
+        int,
+        option(
+            "Nodes of the coarse graph that the exact solver gets (Pesto, 3.3: about 200).",
+            "Expert", ge=1, le=10**6,
+        ),
+    ] = 200  # fmt: skip
     merge_time: Annotated[
         float,
         option(
@@ -79,7 +69,14 @@ class Settings:
             "Expert",
         ),
     ] = "tight"  # fmt: skip
-    workers: Workers = 8
+    workers: Annotated[
+        int,
+        option(
+            "Threads for the exact solver (CP-SAT needs 8 even on 2 cores), and maximum number of parallel search "
+            "walks, one a core.",
+            "Search", ge=1, le=1024,
+        ),
+    ] = 8  # fmt: skip
     deterministic: Annotated[
         bool, option("Give the same plan for the same input, seed and version, at some cost in speed.", "Search")
     ] = False

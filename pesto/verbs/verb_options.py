@@ -9,7 +9,7 @@ from pesto.core.errors import UsageError
 from pesto.core.files.json import quoted
 from pesto.core.files.toml import suggest
 from pesto.core.option import check_options, option
-from pesto.core.settings import Seed, Settings
+from pesto.core.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class CompareOptions:
     headroom: Annotated[
         float, option("Fraction of memory that repairs spare at first (ParDNN, 5.1).", "Search", ge=0, lt=1)
     ] = 0.1
-    seed: Seed = 0
+    seed: Annotated[int, option("Seed of all random choices.", "Search", ge=0, le=2**31 - 1)] = 0
 
     def __post_init__(self) -> None:
         """Validate."""
@@ -69,7 +69,7 @@ class SweepOptions:
     ] = ()  # fmt: skip
     cross: Annotated[bool, option("All combinations, in place of one axis at a time.", "Search")] = False
     time_limit_s: Annotated[float, option("Of each point's search.", "Search", ge=0, called="the time limit")] = 20.0
-    seed: Seed = 0
+    seed: Annotated[int, option("Seed of all random choices.", "Search", ge=0, le=2**31 - 1)] = 0
 
     def __post_init__(self) -> None:
         """Validate."""

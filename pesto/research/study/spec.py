@@ -11,7 +11,8 @@ from pesto.core.errors import UsageError
 from pesto.core.files import toml
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import quoted, shown
-from pesto.core.settings import CoarseNodes, Gap, Seed, Workers
+from pesto.core.option import options_of
+from pesto.core.settings import Settings
 from solvers.api import SOLVERS
 
 VERSION = 1
@@ -19,6 +20,10 @@ VERSION = 1
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Label = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][\w.-]*$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+_OPTIONS = {each.name: each.meta for each in options_of(Settings)}
+"""Bounds of the options of a solve, which are the same here."""
+Seed = Annotated[int, _OPTIONS["seed"]]
+Nodes = Annotated[int, _OPTIONS["coarsen_to"]]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1)]
 Seeds = Annotated[tuple[Seed, ...], Meta(min_length=1)]
 
@@ -52,7 +57,7 @@ class ModelSpec:
     """Default: the model's first."""
     clusters: Names = ("v100x2-nvlink",)
     """Presets, or files relative to the folder of the study's file."""
-    nodes: tuple[CoarseNodes, ...] = ()
+    nodes: tuple[Nodes, ...] = ()
     """Sizes of the coarse problems; for schedule cells."""
     batch: Annotated[int, Meta(ge=1, le=10**6)] | None = None
     per_edge: bool = False
@@ -69,12 +74,12 @@ class GridSpec:
     """For solvers that have several; default "tight"."""
     limits_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
     seeds: Seeds = (0,)
-    workers: Workers = 8
-    gap: Gap = 0.0
+    workers: Annotated[int, _OPTIONS["workers"]] = 8
+    gap: Annotated[float, _OPTIONS["gap"]] = 0.0
     deterministic: bool = False
     start: bool = True
     """True if a solver starts from a list schedule; for schedule cells."""
-    coarsen_to: tuple[CoarseNodes, ...] = ()
+    coarsen_to: tuple[Nodes, ...] = ()
     """For plan cells; default 200."""
     congestion: tuple[bool, ...] = ()
     """For plan cells: whether the exact solver knows that transfers share links; default true."""
