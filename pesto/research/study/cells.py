@@ -3,15 +3,17 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.disk import read_bytes
+from pesto.core.files.json import Count
 from pesto.research.study.spec import SCHEDULE, GridSpec, Study
 from solvers import FAILED as FAILURES
 from solvers.api import SOLVERS
@@ -25,6 +27,10 @@ REFUSED = "refused"
 """The status of a cell whose instance cannot be built; the others are those of `solvers.result.Status`."""
 FAILED = (*sorted(str(status) for status in FAILURES), REFUSED)
 """Statuses of cells that have no answer, for a reason that is not the problem's."""
+
+
+FiniteAmount = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+"""A finite number >= 0."""
 
 
 class ProgressPoint(msgspec.Struct, frozen=True, array_like=True):
@@ -43,16 +49,16 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     status: str
     limit_reason: str = ""
-    makespan: int | None = None
-    lower_bound: int = 0
+    makespan: Count | None = None
+    lower_bound: Count = 0
     bound_by: str = ""
-    start_makespan: int | None = None
-    seconds: float = 0.0
+    start_makespan: Count | None = None
+    seconds: FiniteAmount = 0.0
     version: str = ""
     detail: str = ""
-    tasks: int = 0
-    devices: int = 0
-    edges: int = 0
+    tasks: Count = 0
+    devices: Count = 0
+    edges: Count = 0
     measures: dict[str, Any] = {}
     trace: tuple[ProgressPoint, ...] = ()
 

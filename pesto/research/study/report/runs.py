@@ -1,39 +1,45 @@
 """The file of a study as values, and its cells as runs of configurations on instances beside the best known."""
 
 import json
-import math
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
-from pesto.research.study.cells import FAILED, PLAN, REFUSED, SCHEMA, CellAnswer
+from pesto.research.study.cells import FAILED, PLAN, REFUSED, SCHEMA, CellAnswer, FiniteAmount
 from pesto.research.study.report import curves
 from pesto.research.study.report.curves import gap
 from pesto.research.study.store import REMEDY, check_tables, read_consistently
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+T = TypeVar("T")
 
 MOST_PARTS = 200
 """Objects and lists in the parameters or measures of one cell, which so nest no deeper."""
 
-_CELLS = """
-    SELECT c.ordinal, c.key, c.stage, c.instance, c.family, c.solver, c.formulation, c.limit_s, c.seed, c.parameters,
-           c.state, r.key, r.status, r.limit_reason, r.makespan, r.lower_bound, r.bound_by, r.start_makespan,
-           r.seconds, r.version, r.detail, r.tasks, r.devices, r.edges, r.measures
+_CELL = (
+    "ordinal", "key", "stage", "instance", "family", "solver", "formulation", "limit_s", "seed", "parameters", "state",
+)  # fmt: skip
+_ANSWER = (
+    "key", "status", "limit_reason", "makespan", "lower_bound", "bound_by", "start_makespan", "seconds", "version",
+    "detail", "tasks", "devices", "edges", "measures",
+)  # fmt: skip
+_CELLS = f"""
+    SELECT {", ".join(f"c.{name}" for name in _CELL)}, {", ".join(f"r.{name}" for name in _ANSWER)}
     FROM cells AS c LEFT JOIN results AS r ON r.key = c.key
     WHERE c.ordinal >= 0 ORDER BY c.ordinal, c.key
-"""
+"""  # noqa: S608 - constants
 _TRACES = """
     SELECT c.ordinal, CAST(t.seconds AS REAL), CAST(coalesce(t.makespan, -1) AS INTEGER),
            CAST(coalesce(t.lower_bound, 0) AS INTEGER)
@@ -44,21 +50,21 @@ _FORMER = "SELECT count(*) FROM cells JOIN results USING (key) WHERE ordinal < 0
 _STEP = np.dtype([("cell", "i8"), ("seconds", "f8"), ("makespan", "i8"), ("bound", "i8")])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellRow:
+class CellRow(msgspec.Struct, frozen=True, kw_only=True):
     """One cell of the grid: a row of `cells`, and its outcome once there is one."""
 
+    ordinal: int = 0
     key: str
-    stage: str
-    instance: str
-    family: str
-    solver: str
-    formulation: str
-    limit_s: float
+    stage: str = ""
+    instance: str = ""
+    family: str = ""
+    solver: str = ""
+    formulation: str = ""
+    limit_s: FiniteAmount
     seed: int
-    parameters: dict[str, Any]
-    state: str
-    outcome: CellAnswer | None
+    parameters: dict[str, Any] = {}
+    state: str = ""
+    outcome: CellAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,18 +123,16 @@ def _read(connection: sqlite3.Connection, path: Path) -> StudyRows:
             "the study has no name, so it was never set up", where=shown(path), remedy="run pesto study run again"
         )
     name, created_by = result[0]
-    ordinals, cells = list[int](), list[CellRow]()
+    cells = list[CellRow]()
     for row in connection.execute(_CELLS):
+        own, came = row[: len(_CELL)], row[len(_CELL) :]
         try:
-            ordinals.append(_integer(row[0]))
-            _, *own = row[: len(_CELL) + 1]
-            answered, *came = row[len(_CELL) + 1 :]
-            outcome = None if answered is None else CellAnswer(key=str(answered), **_converted(_ANSWER, came))
-            cell = CellRow(outcome=outcome, **_converted(_CELL, own))
-            cells.append(cell)
-        except (ValueError, TypeError, RecursionError) as error:
+            outcome = None if came[0] is None else _decoded(CellAnswer, _ANSWER, came)
+            cells.append(msgspec.structs.replace(_decoded(CellRow, _CELL, own), outcome=outcome))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             where = f"{shown(path)}: cell {shown(row[1], 40)} is damaged"
             raise InputError.build(f"{where} ({shown(error, 80)})", remedy="restore a copy of the file") from error
+    ordinals = [cell.ordinal for cell in cells]
     if len(set(ordinals)) < len(ordinals):
         raise InputError.build("two cells have one ordinal", where=shown(path), remedy="restore a copy of the file")
     if not cells:
@@ -149,63 +153,25 @@ def _read(connection: sqlite3.Connection, path: Path) -> StudyRows:
     return StudyRows(name=str(name), created_by=str(created_by), cells=tuple(cells), trace=trace, former=former)
 
 
-def _converted(fields: dict[str, Callable[[Any], Any]], values: list[Any]) -> dict[str, Any]:
-    return {name: convert(value) for (name, convert), value in zip(fields.items(), values, strict=True)}
+def _decoded(kind: type[T], names: Sequence[str], row: Sequence[Any]) -> T:
+    """The struct that the columns of a row hold; NULL is the default. ValueError for a value that it cannot have."""
+    values = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+    for name in values.keys() & {"parameters", "measures"}:
+        values[name] = _object(values[name])
+    return msgspec.convert(values, kind)
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _integer(value: Any) -> int:
-    if not isinstance(value, int):
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
-
-
-def _count(value: Any) -> int:
-    if _integer(value) < 0:
-        raise ValueError(f"{value} is negative")
-    return int(value)
-
-
-def _amount(value: Any) -> float:
-    if not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError(f"{value!r} is not a number >= 0")
-    return float(value)
-
-
-def _object(text: Any) -> dict[str, Any]:
-    if text and text.count("{") + text.count("[") > MOST_PARTS:
+def _object(text: str) -> dict[str, Any]:
+    if text.count("{") + text.count("[") > MOST_PARTS:
         raise ValueError("JSON of too many parts")
-    result = json.loads(text or "{}", parse_constant=_refused)
+    result = json.loads(text or "{}", parse_constant=_refuse_constant)
     if not isinstance(result, dict):
         raise ValueError("JSON that is no object")
     return result
 
 
-def _refused(word: str) -> float:
+def _refuse_constant(word: str) -> float:
     raise ValueError(f"{word} in JSON")
-
-
-def _maybe(value: Any) -> int | None:
-    return None if value is None else _count(value)
-
-
-def _or_zero(value: Any) -> int:
-    return _count(value or 0)
-
-
-_CELL: dict[str, Callable[[Any], Any]] = {
-    "key": str, "stage": _text, "instance": _text, "family": _text, "solver": _text, "formulation": _text,
-    "limit_s": _amount, "seed": _integer, "parameters": _object, "state": _text,
-}  # fmt: skip
-_ANSWER: dict[str, Callable[[Any], Any]] = {
-    "status": _text, "limit_reason": _text, "makespan": _maybe, "lower_bound": _or_zero, "bound_by": _text,
-    "start_makespan": _maybe, "seconds": lambda value: _amount(value or 0.0), "version": _text, "detail": _text,
-    "tasks": _or_zero, "devices": _or_zero, "edges": _or_zero, "measures": _object,
-}  # fmt: skip
-"""How each value of a row becomes one of `CellRow` and `CellAnswer`, in the order of `_CELLS`."""
 
 
 PENDING, CONTRADICTED = "pending", "contradicted"
