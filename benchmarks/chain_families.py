@@ -15,8 +15,8 @@ import numpy as np
 
 from solvers.arrays import Floats, Ints
 from solvers.instances.table import Parameter
-from solvers.pipelining.chain import Allocation, Chain
-from solvers.pipelining.contiguous import least_memory
+from solvers.pipelining.chain import Allocation, Chain, Machines
+from solvers.pipelining.contiguous import bytes_lacking
 from solvers.pipelining.layer_dag import LayerDag
 
 
@@ -225,7 +225,9 @@ def _whole(values: Floats) -> Ints:
 
 
 def _on(chain: Chain, devices: int, room: int) -> PipelineCase:
-    return PipelineCase(chain=chain, devices=devices, memory=-(-least_memory(chain, devices) * room // 100))
+    return PipelineCase(
+        chain=chain, devices=devices, memory=-(-bytes_lacking(chain, Machines.alike(devices, 0)) * room // 100)
+    )
 
 
 def network_dag(rng: np.random.Generator, layers: int, *, tied: float = 0.05) -> LayerDag:

@@ -11,7 +11,7 @@ import argparse
 import time
 
 from benchmarks.chain_families import PipelineCase, make_case
-from solvers.pipelining.chain import MemoryModel
+from solvers.pipelining.chain import Machines, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, period_bound, thinnings
 from solvers.pipelining.pipeline_bounds import best, of_allocation
 
@@ -23,7 +23,7 @@ def main() -> None:
     asked.add_argument("--devices", type=int, default=16)
     asked.add_argument("--seeds", type=int, default=3)
     given = asked.parse_args()
-    best_cuts(make_case("random-chain", layers=2).chain, 2)
+    best_cuts(make_case("random-chain", layers=2).chain, Machines.alike(2))
     print("seed model     memory thinned      period  rule  bound  CPU s")
     for seed in range(given.seeds):
         for room in (100, 130, 200):
@@ -36,9 +36,9 @@ def main() -> None:
 def row(seed: int, room: int, case: PipelineCase, model: MemoryModel, limit: int) -> None:
     """One search."""
     began = time.process_time()
-    result = best_cuts(case.chain, case.devices, case.memory, model, thinnings(limit))
+    result = best_cuts(case.chain, Machines.alike(case.devices, case.memory), model, thinnings(limit))
     took = time.process_time() - began
-    rule = period_bound(case.chain, case.devices, case.memory, model, thinnings(limit)) / result.period
+    rule = period_bound(case.chain, Machines.alike(case.devices, case.memory), model, thinnings(limit)) / result.period
     bound = best(of_allocation(case.chain, result.allocation, case.memory, model)).value / result.period
     shares = f"{float(rule):5.3f} {float(bound):6.3f}"
     print(f"{seed:4} {model:9} {room:5}% {limit:7} {float(result.period):11.1f} {shares} {took:6.2f}")

@@ -22,7 +22,7 @@ from pesto.pipelining.step_chain import weight_staleness
 from pesto.pipelining.step_pipeline import PipelineOptions, StepPipeline, plan_schedule
 from pesto.planning.solving.interrupt import release
 from solvers.pipelining.chain import Machines
-from solvers.pipelining.fitting_cuts import bytes_short, fitting_both
+from solvers.pipelining.one_f_one_b_star import bytes_short, fitting_cuts
 
 LATE_NAMES = (STAR, THINNED, EXACT)
 """The schedules that begin and end no step: 1F1B goes on in them."""
@@ -105,7 +105,7 @@ def _schedule(staged: StagedStep, options: PipelineOptions, memory: int, until: 
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
-    cuts, thin = fitting_both(request.chain, request.machines, request.model, KEEPS)
+    cuts, thin = fitting_cuts(request.chain, request.machines, request.model, KEEPS)
     made = [each for each in periodic_schedules(request, cuts, thin) if options.name in (None, each.name)]
     fitting = [each for each in made if each.fits and each.period is not None]
     interrupted = any(each.interrupted for each in made)

@@ -26,10 +26,8 @@ from pesto.pipelining.schedules import (
 )
 from pesto.planning.solving.interrupt import hold, release
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
-from solvers.pipelining.contiguous import Cuts
-from solvers.pipelining.device_orders import order_bound
-from solvers.pipelining.fitting_cuts import bytes_short, fitting_both
-from solvers.pipelining.one_f_one_b_star import least_period
+from solvers.pipelining.contiguous import Cuts, period_bound
+from solvers.pipelining.one_f_one_b_star import bytes_short, fitting_cuts, least_period
 from solvers.pipelining.pipeline_bounds import PeriodBound, best, flushed_step, of_allocation, of_machines
 from solvers.pipelining.within_memory import roomy_memory
 
@@ -101,7 +99,7 @@ def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline
         )
     request = request.begun()
     try:
-        cuts, thin = fitting_both(chain, request.machines, request.model, KEEPS)
+        cuts, thin = fitting_cuts(chain, request.machines, request.model, KEEPS)
     except ValueError as error:
         raise UsageError(str(error)) from error
     result, interrupted = gather_schedules(
@@ -143,7 +141,7 @@ def _unfit(request: PipelineRequest, schedules: list[ChainSchedule]) -> Infeasib
     memory, chain = request.machines.memory, request.chain
     if memory is None:
         raise ValueError("without a limit of memory all stages fit")
-    kind, proven = "contiguous stages", order_bound(chain, request.machines, request.model) is None
+    kind, proven = "contiguous stages", period_bound(chain, request.machines, request.model) is None
     if not request.contiguous:
         kind, proven = "stages", any(each.infeasible for each in schedules)
     short = bytes_short(chain, request.machines, request.model)
@@ -187,7 +185,7 @@ def _optimal(
     reached.append((best([bound for bound in bounds if bound.name != AT_ONCE]).value, THESE_STAGES))
     reached.append((best(bounds).value, WHOLE_HALVES))
     keeps = {STAR: ((1, 1),), THINNED: KEEPS}.get(chosen.name)
-    lowest = order_bound(request.chain, request.machines, request.model, keeps) if keeps else None
+    lowest = period_bound(request.chain, request.machines, request.model, keeps) if keeps else None
     if lowest is not None:
         reached.append((lowest, PERIODIC + (" and its thinnings" if chosen.name == THINNED else "")))
     return next((among for value, among in reached if value == chosen.period), None)
@@ -223,7 +221,7 @@ def _at(request: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction |
     """with_less: the period of FREE with less memory."""
     chain, model = request.chain, request.model
     fixed = least_period(request.seen(wide.allocation), wide.allocation, memory, model)
-    joint, thin = fitting_both(chain, request.machines, model, KEEPS)
+    joint, thin = fitting_cuts(chain, request.machines, model, KEEPS)
     # Stages that were cut without regard to memory are some of those that are cut for it.
     known = _least(*(None if each is None else each.period for each in (fixed, joint)))
     thinner = _least(known, None if thin is None else thin.period)

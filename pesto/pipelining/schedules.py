@@ -17,8 +17,7 @@ from solvers.arrays import Ints, ints
 from solvers.compiled.interruption import struck
 from solvers.pipelining.any_allocation import back_to_back, least_load, with_one_batch
 from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern
-from solvers.pipelining.contiguous import Cuts, thinnings
-from solvers.pipelining.device_orders import best_orders
+from solvers.pipelining.contiguous import Cuts, best_cuts, thinnings
 from solvers.pipelining.device_sums import equal_shares, least_device_sum
 from solvers.pipelining.exact_periodic import PeriodicProblem, exact
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, v_shaped, zero_bubble
@@ -322,7 +321,7 @@ def _measured(request: PipelineRequest, name: str, allocation: Allocation, patte
 
 def without_memory(request: PipelineRequest) -> Cuts:
     """Return one stage a device, cut where the period is least without limit of memory."""
-    cuts = best_orders(request.chain, replace(request.machines, memory=None), request.model)
+    cuts = best_cuts(request.chain, replace(request.machines, memory=None), request.model)
     if cuts is None:
         raise RuntimeError("without a limit of memory all stages fit")
     return cuts

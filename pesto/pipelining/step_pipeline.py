@@ -37,7 +37,7 @@ from pesto.planning.solving.record import SolveRecord, make_plan
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.pipelining.chain import Machines
-from solvers.pipelining.fitting_cuts import fitting_both
+from solvers.pipelining.one_f_one_b_star import fitting_cuts
 from solvers.pipelining.pipeline_bounds import PeriodBound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
 
@@ -214,7 +214,7 @@ class _StepPipeliner:
             yield best_replicated(self.staged)
 
     def _named(self, request: PipelineRequest) -> Iterator[MappedSchedule]:
-        cuts, thin = fitting_both(request.chain, request.machines, request.model, KEEPS)
+        cuts, thin = fitting_cuts(request.chain, request.machines, request.model, KEEPS)
         for schedule in all_schedules(request, cuts, thin):
             yield self.staged.map_schedule(schedule)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern, pattern_from_starts, slower
-from solvers.pipelining.device_orders import best_orders
+from solvers.pipelining.contiguous import best_cuts
 from solvers.pipelining.pipeline_bounds import PeriodBound, best, of_machines
 from solvers.pipelining.stage_line import line_of, rows_of_layers
 from solvers.process.one_shot import answered
@@ -68,7 +68,7 @@ def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed:
     """
     if machines.memory is not None and chain.activation.any():
         raise ValueError("memory for batches in flight is not counted here - leave memory out, or cut contiguously")
-    start = best_orders(chain, machines, MemoryModel.PAPER)
+    start = best_cuts(chain, machines, MemoryModel.PAPER)
     try:
         bound = best(of_machines(chain, machines, MemoryModel.PAPER))
     except ValueError:  # weights have no room
@@ -137,4 +137,4 @@ def back_to_back(chain: Chain, allocation: Allocation) -> Pattern:
         starts.append((*what, 0, begin))
         for after in line.after[what]:
             ready[after] = max(ready[after], begin + ticks)
-    return pattern_from_starts(allocation, 1, period, np.asarray(rows_of_layers(chain, line, starts)))
+    return pattern_from_starts(allocation, 1, period, rows_of_layers(chain, line.stages, starts))

@@ -243,7 +243,7 @@ class Machines:
 
     @classmethod
     def alike(cls, devices: int, memory: int | None = None) -> "Machines":
-        """Return True if two devices have the same speed, bytes and links to all others."""
+        """Return so many devices of speed 1, each with so many bytes; None: without a limit."""
         return cls(speed=(Fraction(1),) * devices, memory=None if memory is None else ints([memory] * devices))
 
     @property
@@ -277,6 +277,8 @@ class Machines:
 
     def kinds(self) -> list[int]:
         """Return [P] the first device that each is like, in speed, bytes and links to all others."""
+        if self.equal:
+            return [0] * self.devices
 
         def alike(d: int, e: int) -> bool:
             if self.speed[d] != self.speed[e] or (self.memory is not None and self.memory[d] != self.memory[e]):

@@ -1,11 +1,14 @@
 """A chain cut into stages, one a device, so that 1F1B* or a thinning of it has the least period within the memory.
 
 The paper (Beaumont, Eyraud-Dubois and Shilova 2021) has no algorithm for this. For a given T a dynamic program finds
-the best cuts with one label a state: stages and the transfers between them fill groups of load T from the chain's end
-(section 5.1); what a further stage or transfer does to a label (group, load) grows with the label, in lexicographic
-order, and so do the bytes of a stage with its group, so that of all ways to lay layers i.. on p devices the one with
-the least label serves all that can come before it. Whether some cuts fit is monotone in T, and the least T is a sum of
-ticks, so bisection over integers finds it exactly.
+the best cuts, devices and order of devices together, with one label a state: stages and the transfers between them fill
+groups of load T from the chain's end (section 5.1); what a further stage or transfer does to a label (group, load)
+grows with the label, in lexicographic order, and so do the bytes of a stage with its group, so that of all ways to lay
+layers i.. on some devices the one with the least label serves all that can come before it. A state says how many
+devices of each kind these layers use, and of which kind the first of them is; devices of a kind are alike in speed,
+bytes and links, so equal devices have one state for each number of them. Whether some cuts fit is monotone in T, and
+the least T is a sum of ticks, so bisection over integers finds it exactly. Where there are more states than can be
+looked at, some orders are tried, and changed two devices at a time: a heuristic, which proves nothing of the others.
 
 Memory of a stage of layers i to j with n batches in flight, W their weights, a their activations of a batch, x what
 enters layer i, y what leaves layer j (a gradient is as large as what it is of); c batches between the start of the
@@ -25,15 +28,18 @@ they hold nothing: at least where nothing waits in between, and in 1F1B* at most
 rule by gradients of one group alone would not grow with the group, and one label a state would not do.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import combinations, product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools, ints, offsets
 from solvers.compiled.kernels import inlined, routine, subroutine
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, slower
 from solvers.problem import MOST
 
 
@@ -93,20 +99,37 @@ NONE = 0
 """The group of a state that no stages reach; groups count from 1."""
 
 
-class ChainOnDevices(NamedTuple):
-    """A chain to be laid on devices."""
+class Fleet(NamedTuple):
+    """A chain on C kinds of devices."""
 
     work: Ints
-    """[L + 1] ticks of all layers before each."""
+    """[C, L + 1] ticks of all layers before each on a device of a kind."""
     transfers: Ints
-    """[L - 1] ticks of each cut."""
+    """[K, L - 1] ticks of each cut on each kind of link."""
+    link: Ints
+    """[C, C] kind of the link between devices of two kinds, or between two of one."""
+    memory: Ints
+    """[C] bytes of a device."""
     held: StageBytes
+    sent: Ints
+    """[C, L] ticks of the transfer before layer i that a stage on a kind is charged with, in place of `held.sent`."""
     in_flight: Ints
     """[2 P + 2] batches in flight in a stage of each group."""
 
 
+class States(NamedTuple):
+    """Devices in use, each state after those that can follow its first device."""
+
+    kind: Ints
+    """[S] kind of the first device."""
+    begin: Ints
+    """[S + 1] where the states behind its first device begin."""
+    after: Ints
+    """[n] these states; -1: none, the stage is the last."""
+
+
 class Labels(NamedTuple):
-    """The least label of layers i.. on p devices, [L + 1, P + 1] each."""
+    """The least label of layers i.. in each state, [S, L + 1] each."""
 
     group: Ints
     """Group of the first stage, NONE where nothing fits."""
@@ -114,10 +137,12 @@ class Labels(NamedTuple):
     """Ticks in that group so far."""
     end: Ints
     """The layer behind the first stage."""
+    behind: Ints
+    """The state of the layers behind it; -1: there are none."""
 
 
 @inlined
-def push(group: int, load: int, ticks: int, most: int) -> tuple[int, int]:
+def _push(group: int, load: int, ticks: int, most: int) -> tuple[int, int]:
     """Return the label with one stage or transfer more; (NONE, 0) where it takes more than `most` ticks by itself."""
     if ticks > most:
         return NONE, 0
@@ -126,55 +151,65 @@ def push(group: int, load: int, ticks: int, most: int) -> tuple[int, int]:
     return group + 1, ticks
 
 
-def labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> Labels:
-    """Return the labels of all states for T = `most` and devices of `memory` bytes. O(L^2 P)."""
-    return Labels(*_labels(laid, devices, memory, most))
-
-
 @routine
-def _labels(laid: ChainOnDevices, devices: int, memory: int, most: int) -> tuple[Ints, Ints, Ints]:
-    layers = len(laid.transfers) + 1
+def least_labels(fleet: Fleet, states: States, most: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the columns of `Labels` for T = `most`. O(S (L^2 + L n / S))."""
+    layers, many = fleet.work.shape[1] - 1, len(states.kind)
     result = Labels(
-        np.zeros((layers + 1, devices + 1), dtype=np.int64),
-        np.zeros((layers + 1, devices + 1), dtype=np.int64),
-        np.zeros((layers + 1, devices + 1), dtype=np.int64),
-    )
-    behind = np.zeros((layers + 1, 2), dtype=np.int64)  # label of the layers behind each cut, its transfer among them
-    result.group[layers, 0] = behind[layers, 0] = 1
-    for p in range(1, devices + 1):
-        for i in range(layers - p, -1, -1):
-            result.group[i, p], result.load[i, p], result.end[i, p] = _least_label(laid, behind, i, memory, most)
-        behind[:, 0] = NONE
-        for j in range(1, layers):
-            if result.group[j, p] != NONE:
-                behind[j] = push(result.group[j, p], result.load[j, p], laid.transfers[j - 1], most)
-    return result.group, result.load, result.end
+        np.zeros((many, layers + 1), dtype=np.int64), np.zeros((many, layers + 1), dtype=np.int64),
+        np.zeros((many, layers + 1), dtype=np.int64), np.full((many, layers + 1), -1),
+    )  # fmt: skip
+    for s in range(many):
+        ahead = _labels_ahead(fleet, states, result, s, most)
+        for i in range(layers - 1, -1, -1):
+            group, load, end = _least_label(fleet, ahead, states.kind[s], i, most)
+            if group != NONE:
+                result.group[s, i], result.load[s, i], result.end[s, i] = group, load, end
+                result.behind[s, i] = ahead[end, 2]
+    return result.group, result.load, result.end, result.behind
 
 
 @subroutine
-def _least_label(laid: ChainOnDevices, behind: Ints, i: int, memory: int, most: int) -> tuple[int, int, int]:
-    """Return the least label of layers i.., and where their first stage ends; (NONE, 0, 0) where nothing fits."""
-    held = laid.held
+def _labels_ahead(fleet: Fleet, states: States, known: Labels, s: int, most: int) -> Ints:
+    """Return [L + 1, 3] the least label of the layers behind each cut, its transfer among them, and its state."""
+    layers = fleet.work.shape[1] - 1
+    ahead = np.zeros((layers + 1, 3), dtype=np.int64)
+    for at in range(states.begin[s], states.begin[s + 1]):
+        other = states.after[at]
+        if other < 0:
+            ahead[layers, 0], ahead[layers, 2] = 1, -1
+            continue
+        link = fleet.link[states.kind[s], states.kind[other]]
+        for j in range(1, layers):
+            if known.group[other, j] == NONE:
+                continue
+            group, load = _push(known.group[other, j], known.load[other, j], fleet.transfers[link, j - 1], most)
+            least = ahead[j, 0]
+            if group != NONE and (least == NONE or group < least or (group == least and load < ahead[j, 1])):
+                ahead[j, 0], ahead[j, 1], ahead[j, 2] = group, load, other
+    return ahead
+
+
+@subroutine
+def _least_label(fleet: Fleet, ahead: Ints, kind: int, i: int, most: int) -> tuple[int, int, int]:
+    """Return the least label of layers i.., the first stage on this kind, and its end; (NONE, 0, 0): nothing fits."""
+    work, memory, held = fleet.work[kind], fleet.memory[kind], fleet.held
     best_group, best_load, best_end = NONE, 0, 0
-    for j in range(i + 1, len(laid.work)):
-        ticks = laid.work[j] - laid.work[i]
+    for j in range(i + 1, len(work)):
+        ticks = work[j] - work[i]
         fixed = held.weights[j] - held.weights[i] + held.before[i]
         if ticks > most or fixed > memory:
             break
-        if behind[j, 0] == NONE:
+        if ahead[j, 0] == NONE:
             continue
-        group, load = push(behind[j, 0], behind[j, 1], ticks, most)
+        group, load = _push(ahead[j, 0], ahead[j, 1], ticks, most)
         if best_group != NONE and (group > best_group or (group == best_group and load >= best_load)):
             continue
-        in_flight = laid.in_flight[group] * (held.activation[j] - held.activation[i])
-        entered = laid.in_flight[group + (load + held.sent[i] > most)] * held.entering[i]
+        in_flight = fleet.in_flight[group] * (held.activation[j] - held.activation[i])
+        entered = fleet.in_flight[group + (load + fleet.sent[kind, i] > most)] * held.entering[i]
         if fixed + held.behind[j] + in_flight + entered <= memory:
             best_group, best_load, best_end = group, load, j
     return best_group, best_load, best_end
-
-
-MOST_DEVICES = 1 << 12
-"""Devices of one pipeline at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -193,15 +228,8 @@ class Cuts:
     """[S] group of each stage, the last stage's 1."""
     bytes: Ints
     """[S] bytes with which the memory model charges each stage."""
-    order: Ints = field(default_factory=lambda: ints([]))
-    """[S] device of each stage; empty: stage s is on device s."""
-
-    def __post_init__(self) -> None:
-        """Copy and freeze."""
-        if not len(self.order):
-            object.__setattr__(self, "order", np.arange(len(self.group)))
-        for name in ("first", "group", "bytes", "order"):
-            object.__setattr__(self, name, ints(getattr(self, name)))
+    order: Ints
+    """[S] device of each stage."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -210,13 +238,12 @@ class Cuts:
     @property
     def period(self) -> Fraction:
         """Ticks a batch, n T / k."""
-        keep = self.keep
-        return Fraction(self.T * keep[1], keep[0])
+        return Fraction(self.T * self.keep[1], self.keep[0])
 
     @property
     def in_flight(self) -> Ints:
         """[S] batches in flight of each stage."""
-        return in_flight_of(self.group, self.keep)
+        return _in_flight(self.group, self.keep)
 
     @property
     def allocation(self) -> Allocation:
@@ -224,130 +251,231 @@ class Cuts:
         return Allocation(device=np.repeat(self.order, np.diff(self.first)), devices=self.devices)
 
 
+def _in_flight(group: Ints, keep: tuple[int, int]) -> Ints:
+    """Return [s] batches in flight of each group, thinned by `keep`."""
+    return ints(-(-group * keep[0] // keep[1]))
+
+
 def thinnings(most: int) -> tuple[tuple[int, int], ...]:
     """Return (k, n) of every ratio with n <= `most` once: all batches first, then by n."""
     return tuple((k, n) for n in range(1, most + 1) for k in range(n, 0, -1) if Fraction(k, n).denominator == n)
 
 
-def best_cuts(
-    chain: Chain, devices: int, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED,
-    keeps: tuple[tuple[int, int], ...] = ((1, 1),),
-) -> Cuts | None:  # fmt: skip
-    """Return the cuts whose 1F1B*, thinned by one of `keeps`, has the least period within memory; None: none fits.
+MOST_DEVICES = 1 << 12
+"""Devices of one pipeline at most."""
+MOST_STATES, MOST_STEPS = 1 << 14, 40_000_000
+"""States of all orders, and those times the squared layers, up to which all orders are looked at."""
+TRIED = 400
+"""Orders that are tried elsewhere."""
+Keeps = tuple[tuple[int, int], ...]
+"""(k, n) of thinnings."""
 
-    Each of the `devices` has `memory` bytes, None: without limit. Least among all contiguous allocations under 1F1B*
-    and these thinnings, with bytes by the rule `stage_bytes.at_most`: in the paper's model that is what a stage holds,
-    in the other no pattern holds more, and `period_bound` says what is the least there can be. Of equal periods that
-    of the first of `keeps`; idle devices are the last. O(L^2 P) a T. ValueError for fewer than one device, negative
-    memory, and bytes that cannot be summed.
+
+def best_cuts(
+    chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED, keeps: Keeps = ((1, 1),)
+) -> Cuts | None:
+    """Return the cuts and devices whose 1F1B*, thinned by one of `keeps`, has the least period; None: none fits.
+
+    Least among all contiguous allocations under 1F1B* and these thinnings, if `all_orders`, else of the orders that
+    were tried. Bytes are by the rule `at_most`, in which what a stage receives comes over the slowest link of its
+    device: in the paper's model that is what a stage holds, in the other no pattern holds more, and `period_bound` says
+    what is the least there can be. Of equal periods that of the first of `keeps`; idle equal devices are the last.
+    ValueError for more than MOST_DEVICES, and for bytes that cannot be summed.
     """
-    check_sums(chain, devices, memory)
-    return _least(chain, devices, memory, at_most(chain, model), keeps)
+    return _CutSearch(chain, machines, at_most(chain, model)).best(keeps)
 
 
 def period_bound(
-    chain: Chain, devices: int, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED,
-    keeps: tuple[tuple[int, int], ...] = ((1, 1),),
-) -> Fraction | None:  # fmt: skip
+    chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED, keeps: Keeps = ((1, 1),)
+) -> Fraction | None:
     """Return a period below which nothing contiguous fits under 1F1B* thinned by one of `keeps`; None: nothing does.
 
-    In the paper's model it is that of `best_cuts`. ValueError as there.
+    0 where there are too many orders to say. In the paper's model it is that of `best_cuts`. ValueError as there.
     """
-    check_sums(chain, devices, memory)
-    result = _least(chain, devices, memory, at_least(chain, model), keeps)
-    return result.period if result else None
+    if not all_orders(chain, machines):
+        return Fraction(0)
+    result = _CutSearch(chain, machines, at_least(chain, model)).best(keeps)
+    return None if result is None else result.period
 
 
-def least_memory(chain: Chain, devices: int, model: MemoryModel = MemoryModel.RECEIVED) -> int:
-    """Return the least bytes a device for which `best_cuts` finds some: one batch in flight. ValueError as there."""
-    check_sums(chain, devices, None)
+def bytes_lacking(chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED) -> int:
+    """Return how many bytes more each device would need for cuts that `best_cuts` finds, one batch in flight."""
     held = at_most(chain, model)
     low, high = 0, held.held(0, chain.layers, 1, 1)
     while low < high:
         middle = (low + high) // 2
-        fits = _CutSearch.of(chain, devices, middle, held).least((1, 1), None) is not None
+        fits = _CutSearch(chain, larger(machines, middle), held).fits()
         low, high = (low, middle) if fits else (middle + 1, high)
     return low
 
 
-def _least(
-    chain: Chain, devices: int, memory: int | None, held: StageBytes, keeps: tuple[tuple[int, int], ...]
-) -> Cuts | None:
-    search = _CutSearch.of(chain, devices, memory, held)
-    best: Cuts | None = None
-    for kept, of in keeps:
-        # What is no shorter than the best is of no use: n T / k < period of the best.
-        most = None if best is None else int(-(-best.period * kept // of)) - 1
-        best = search.least((kept, of), most) or best
-    return best
+def larger(machines: Machines, more: int) -> Machines:
+    """Return the devices with so many bytes more for each that has a limit."""
+    memory = machines.memory
+    return machines if memory is None else replace(machines, memory=np.minimum(memory, MOST - more) + more)
+
+
+def all_orders(chain: Chain, machines: Machines) -> bool:
+    """Return True if all orders of these devices are looked at."""
+    if machines.equal:
+        return True
+    counts = np.unique(machines.kinds(), return_counts=True)[1].tolist()
+    many = len(counts) * prod(n + 1 for n in counts)
+    return many <= MOST_STATES and many * chain.layers**2 <= MOST_STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _LeastLabels:
+    """Labels of the least T."""
+
+    states: States
+    labels: Labels
+    T: int
+    keep: tuple[int, int]
+
+
 class _CutSearch:
-    """A chain with its sums, and what it is to be laid on."""
+    """A chain with its sums on each kind of devices."""
 
-    work: Ints
-    """[L + 1] ticks of all layers before each."""
-    transfers: Ints
-    """[L - 1] ticks of each cut."""
-    held: StageBytes
-    memory: int
-    devices: int
+    def __init__(self, chain: Chain, machines: Machines, held: StageBytes) -> None:
+        if machines.devices > MOST_DEVICES:
+            raise ValueError(f"{machines.devices} devices - give 1 to {MOST_DEVICES}")
+        self.chain, self.machines, self.held = chain, machines, held
+        self.used, self.all = min(machines.devices, chain.layers), all_orders(chain, machines)
+        crossing, kept = int(chain.output.max()), int(chain.activation.sum())
+        if int(chain.weights.sum()) + 4 * crossing + (2 * self.used + 1) * (kept + crossing) > MOST:
+            raise ValueError(f"stages could hold more than {MOST} bytes - count in larger units")
+        kinds = np.array(machines.kinds())
+        self.kind = np.unique(kinds, return_inverse=True)[1]
+        self.members = [np.flatnonzero(kinds == d).tolist() for d in np.unique(kinds).tolist()]
+        # The chain on one device of each kind.
+        kind, first = range(len(self.members)), [each[0] for each in self.members]
+        pairs = {(c, e): (self.members[c][0], self.members[e][-1]) for c in kind for e in kind}
+        speed = {pair: machines.link(d, e) if d != e else Fraction(1) for pair, (d, e) in pairs.items()}
+        speeds = sorted(set(speed.values()))
+        slowest = [
+            min((machines.link(d, e) for e in range(machines.devices) if e != d), default=Fraction(1)) for d in first
+        ]
+        both = [slower(chain.forward, machines.speed[d]) + slower(chain.backward, machines.speed[d]) for d in first]
+        self.memory = ints([MOST] * machines.devices) if machines.memory is None else machines.memory
+        self.fleet = Fleet(
+            work=ints([offsets(ints(each)) for each in both]),
+            transfers=ints([slower(chain.transfers, each) for each in speeds]).reshape(len(speeds), -1),
+            link=ints([[speeds.index(speed[c, e]) for e in kind] for c in kind]),
+            memory=ints(self.memory[first]), held=held,
+            sent=ints([slower(held.sent, each) for each in slowest]), in_flight=ints([]),
+        )  # fmt: skip
+        self.high = max(1, machines.most_ticks(chain))
+        self.low = max(1, int(np.diff(self.fleet.work).min(axis=0).max()))
 
-    @classmethod
-    def of(cls, chain: Chain, devices: int, memory: int | None, held: StageBytes) -> "_CutSearch":
-        return cls(
-            work=offsets(chain.loads), transfers=chain.transfers, held=held,
-            memory=MOST if memory is None else min(memory, MOST), devices=devices,
+    def fits(self) -> bool:
+        """Return True if some cuts fit, with one batch in flight."""
+        return any(self._least(states, (1, 1), None, self.high) is not None for states in self._states())
+
+    def best(self, keeps: Keeps) -> Cuts | None:
+        """Return the best over all keeps; if not all orders are tried, each keep uses the best order of the first."""
+        best: _LeastLabels | None = None
+        states = list(self._states())
+        for keep in keeps:
+            for each in states:
+                best = self._least(each, keep, best) or best
+            if best is not None and not self.all:
+                best = self._swap_kinds(best, keep)
+                states = [best.states]
+        if best is None:
+            return None
+        # The stages that lead to the least label of the whole chain.
+        labels, free = best.labels, [list(each) for each in self.members]
+        fitting = np.flatnonzero(labels.group[:, 0] != NONE).tolist()
+        s = min(fitting, key=lambda s: (labels.group[s, 0], labels.load[s, 0], s))
+        first, order, group, charged = [0], [], [], []
+        while s >= 0:
+            c, i, j = int(best.states.kind[s]), first[-1], int(labels.end[s, first[-1]])
+            at = int(labels.group[s, i])
+            entered = at + (labels.load[s, i] + self.fleet.sent[c, i] > best.T)
+            charged.append(self.held.held(i, j, *_in_flight(ints([at, entered]), best.keep).tolist()))
+            order.append(free[c].pop(0))
+            group.append(at)
+            first.append(j)
+            s = int(labels.behind[s, i])
+        return Cuts(
+            first=ints(first), devices=self.machines.devices, T=best.T, keep=best.keep, group=ints(group),
+            bytes=ints(charged), order=ints(order),
         )  # fmt: skip
 
-    def least(self, keep: tuple[int, int], most: int | None) -> Cuts | None:
-        """Return the cuts of least T <= `most`, None for any; None where nothing fits."""
-        low, high = max(1, int(np.diff(self.work).max())), max(1, int(self.work[-1] + self.transfers.sum()))
-        high = high if most is None else min(most, high)  # beyond the sum of all ticks nothing changes
-        result = self._laid(high, keep) if high >= low else None
-        if result is None:
+    def _least(
+        self, states: States, keep: tuple[int, int], known: _LeastLabels | None, low: int = 0
+    ) -> _LeastLabels | None:
+        """Return the least T, shorter than what is known; None where there is none. `low`: a T that none is below."""
+        low, high = max(low, self.low), self.high
+        if known is not None:
+            # Only a shorter period is of use: n T / k below that of the best.
+            high = min(high, -(-known.T * known.keep[1] * keep[0] // (known.keep[0] * keep[1])) - 1)
+        if high < low:
+            return None
+        fleet = self.fleet._replace(in_flight=_in_flight(np.arange(2 * self.used + 2), keep))
+        result = Labels(*least_labels(fleet, states, high))
+        if not (result.group[:, 0] != NONE).any():
             return None
         while low < high:
             middle = (low + high) // 2
-            tried = self._laid(middle, keep)
-            if tried is None:
-                low = middle + 1
-            else:
+            tried = Labels(*least_labels(fleet, states, middle))
+            if (tried.group[:, 0] != NONE).any():
                 high, result = middle, tried
-        # The stages that lead to the least label of the whole chain.
-        fitting = np.flatnonzero(result.group[0] != NONE).tolist()
-        devices = min(fitting, key=lambda p: (result.group[0, p], result.load[0, p]))
-        first, group, charged = [0], [], []
-        for left in range(devices, 0, -1):
-            i, j = first[-1], int(result.end[first[-1], left])
-            entered = result.group[i, left] + (result.load[i, left] + self.held.sent[i] > high)
-            copies = in_flight_of(ints([result.group[i, left], entered]), keep).tolist()
-            charged.append(self.held.held(i, j, *copies))
-            first.append(j)
-            group.append(int(result.group[i, left]))
-        return Cuts(first=ints(first), devices=self.devices, T=high, keep=keep, group=ints(group), bytes=ints(charged))
+            else:
+                low = middle + 1
+        return _LeastLabels(states=states, labels=result, T=high, keep=keep)
 
-    def _laid(self, most: int, keep: tuple[int, int]) -> Labels | None:
-        """Return the labels for T = `most`; None where the whole chain has none."""
-        used = min(self.devices, len(self.work) - 1)
-        laid = ChainOnDevices(self.work, self.transfers, self.held, in_flight_of(np.arange(2 * used + 2), keep))
-        result = labels(laid, used, self.memory, most)
-        return result if (result.group[0] != NONE).any() else None
+    def _states(self) -> Iterator[States]:
+        """Yield the states of all orders together, or of some orders one by one where all are too many."""
+        machines = self.machines
+        if self.all:
+            # How many of each kind are used, and which kind is first.
+            known, kind, after = dict[tuple[tuple[int, ...], int], int](), list[int](), list[list[int]]()
+            for used in sorted(product(*(range(len(each) + 1) for each in self.members)), key=sum):
+                if sum(used) > self.used:
+                    break
+                for c in (c for c, n in enumerate(used) if n):
+                    rest = (*used[:c], used[c] - 1, *used[c + 1 :])
+                    known[used, c] = len(kind)
+                    kind.append(c)
+                    after.append([known[rest, e] for e, n in enumerate(rest) if n] or [-1])
+            yield _states(kind, after)
+            return
+        # As listed, by speed, by memory, and each device's nearest next; both ways, each once.
+        listed = list(range(machines.devices))
+        near, left = listed[:1], listed[1:]
+        while left:
+            near.append(max(left, key=lambda d: machines.link(near[-1], d)))
+            left.remove(near[-1])
+        quick, small = sorted(listed, key=lambda d: machines.speed[d]), sorted(listed, key=lambda d: self.memory[d])
+        kinds, distinct = machines.kinds(), dict[tuple[int, ...], list[int]]()
+        for order in (listed, quick, small, near):
+            for each in (order, order[::-1]):
+                distinct.setdefault(tuple(kinds[d] for d in each), each)
+        for order in distinct.values():
+            yield _states([int(self.kind[d]) for d in reversed(order)])
+
+    def _swap_kinds(self, best: _LeastLabels, keep: tuple[int, int]) -> _LeastLabels:
+        """Let two kinds of an order change places as long as that is better."""
+        tried, better = 0, True
+        while better and tried < TRIED:
+            better = False
+            kinds = best.states.kind.tolist()
+            for a, b in combinations(range(len(kinds)), 2):
+                if kinds[a] == kinds[b] or tried == TRIED:
+                    continue
+                other, tried = kinds.copy(), tried + 1
+                other[a], other[b] = kinds[b], kinds[a]
+                result = self._least(_states(other), keep, best)
+                if result is not None:
+                    best, better = result, True
+                    break
+        return best
 
 
-def in_flight_of(group: Ints, keep: tuple[int, int]) -> Ints:
-    """Return [s] batches in flight of each group, thinned by `keep`."""
-    return -(-group * keep[0] // keep[1])
-
-
-def check_sums(chain: Chain, devices: int, memory: int | None) -> None:
-    """Raise ValueError for devices or bytes that are out of range, and for bytes that cannot be summed."""
-    if not 1 <= devices <= MOST_DEVICES:
-        raise ValueError(f"{devices} devices - give 1 to {MOST_DEVICES}")
-    if memory is not None and memory < 0:
-        raise ValueError(f"a device has {memory} bytes - give 0 or more")
-    groups = 2 * min(devices, chain.layers) + 1
-    crossing, kept = int(chain.output.max()), int(chain.activation.sum())
-    if int(chain.weights.sum()) + 4 * crossing + groups * (kept + crossing) > MOST:
-        raise ValueError(f"stages could hold more than {MOST} bytes - count in larger units")
+def _states(kind: list[int], after: list[list[int]] | None = None) -> States:
+    """Return the states of these kinds; by default those of any of these devices, in this order."""
+    after = [[-1, *range(at)] for at in range(len(kind))] if after is None else after
+    flat = [other for each in after for other in each]
+    return States(ints(kind), offsets(ints([len(each) for each in after])), ints(flat))

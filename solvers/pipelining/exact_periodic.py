@@ -168,7 +168,7 @@ class ModuloTask:
         if q.flushed:
             pattern = pattern_of_line(q.chain, q.allocation, self.line, q.k, starts)
         else:
-            pattern = pattern_from_starts(q.allocation, q.k, told.T, rows_of_layers(q.chain, self.line, starts))
+            pattern = pattern_from_starts(q.allocation, q.k, told.T, rows_of_layers(q.chain, self.line.stages, starts))
         checked = check(q.chain, q.allocation, pattern, q.memory, q.model)
         if not checked.valid or told.least > pattern.T:
             raise RuntimeError(f"CP-SAT gave an invalid schedule: {checked.text or 'shorter than its own bound'}")

@@ -12,20 +12,8 @@ import numpy as np
 
 from solvers.arrays import Ints, ints, offsets
 from solvers.compiled.kernels import routine, subroutine
-from solvers.pipelining.chain import (
-    BACKWARD,
-    FORWARD,
-    SEND_BACKWARD,
-    SEND_FORWARD,
-    Allocation,
-    Chain,
-    Machines,
-    MemoryModel,
-    Pattern,
-    pattern_from_starts,
-    slower,
-)
-from solvers.pipelining.stage_line import line_of, rows_of_layers
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern, pattern_from_starts, slower
+from solvers.pipelining.stage_line import rows_of_batch
 from solvers.problem import MOST
 
 NONE = -1
@@ -241,14 +229,9 @@ def quick_schedule(
     """Return an allocation and its pattern, of the chain as the devices run it, at a period of `quick_period`."""
     allocation = Allocation(device=device, devices=machines.devices)
     seen = machines.on(chain, allocation)
-    line = line_of(seen, allocation, allocation.stages, split=False)
     _, start = quick_starts(on, device, period)
-    stages = len(allocation.stages)
-    rows = []
-    for kind, stage in line.ticks:
-        at = {
-            FORWARD: 2 * stage, SEND_FORWARD: 2 * stage + 1, BACKWARD: 4 * stages - 3 - 2 * stage,
-            SEND_BACKWARD: 4 * stages - 4 - 2 * stage,
-        }[kind]  # fmt: skip
-        rows.append((kind, stage, 0, int(start[at])))
-    return allocation, pattern_from_starts(allocation, 1, period, np.asarray(rows_of_layers(seen, line, rows)))
+    # Halves of runs and, between them, those of cuts; such as take no ticks have no rows.
+    met = np.ones(len(start) // 2, dtype=np.bool_)
+    met[1::2] = seen.transfers[allocation.crossed] > 0
+    ahead, back = ints(start[: len(met)][met]), ints(start[len(met) :][::-1][met])
+    return allocation, pattern_from_starts(allocation, 1, period, rows_of_batch(seen, allocation, ahead, back))

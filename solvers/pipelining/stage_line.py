@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, offsets
 from solvers.pipelining.chain import (
     BACKWARD,
     FORWARD,
@@ -73,22 +73,40 @@ def pattern_of_line(
 
     As long as its step; a tick longer where what takes no time is last, which would else be in the next period.
     """
-    rows = rows_of_layers(chain, line, starts)
+    rows = rows_of_layers(chain, line.stages, starts)
     makespan = int((rows[:, 3] + chain.ticks(rows[:, 0], rows[:, 1])).max())
     return pattern_from_starts(allocation, batches, max(makespan, int(rows[:, 3].max()) + 1), rows)
 
 
-def rows_of_layers(chain: Chain, line: BatchLine, starts: list[tuple[int, int, int, int]]) -> Ints:
-    """Return [r, 4] kind, layer, batch and start: stages taken apart into layers that follow each other at once."""
-    rows: list[tuple[int, int, int, int]] = []
-    for kind, stage, batch, begin in starts:
-        first, last, _ = line.stages[stage].tolist()
-        layers = range(first, last + 1) if kind == FORWARD else range(last, first - 1, -1)
-        at = begin
-        for layer in (last,) if kind in (SEND_FORWARD, SEND_BACKWARD) else layers:
-            rows.append((kind, layer, batch, at))
-            at += int(chain.ticks(np.array([kind]), np.array([layer]))[0])
-    return ints(rows)
+def rows_of_layers(chain: Chain, stages: Ints, starts: Ints | list[tuple[int, int, int, int]]) -> Ints:
+    """Return [r, 4] kind, layer, batch and start: stages taken apart into layers that follow each other at once.
+
+    stages: [s, 3] as of `Allocation.stages`. starts: [n, 4] kind, stage, batch and start of each half or send.
+    """
+    kind, stage, batch, begin = np.asarray(starts, dtype=np.int64).reshape(-1, 4).T
+    first, last = stages[stage, 0], stages[stage, 1]
+    is_send = (kind == SEND_FORWARD) | (kind == SEND_BACKWARD)
+    row = offsets(ints(np.where(is_send, 1, last - first + 1)))
+    at = np.repeat(np.arange(len(kind)), np.diff(row))
+    place = np.arange(len(at)) - row[at]
+    layer = np.where(kind[at] == FORWARD, first[at] + place, last[at] - place)
+    ticks = chain.ticks(kind[at], layer)
+    before = np.cumsum(ticks) - ticks
+    return ints(np.column_stack([kind[at], layer, batch[at], begin[at] + before - before[row[at]]]))
+
+
+def rows_of_batch(chain: Chain, allocation: Allocation, ahead: Ints, back: Ints) -> Ints:
+    """Return [r, 4] rows as of `rows_of_layers` of batch 0, there and then back.
+
+    ahead, back: [n] starts of the halves of each stage and of each cut that takes a link any time, in the order in
+    which a batch meets them.
+    """
+    sent = np.isin(allocation.stages[:, 1], allocation.sent(chain))
+    stage = np.repeat(np.arange(len(sent)), 1 + sent)
+    is_send, batch = np.diff(stage, prepend=-1) == 0, np.zeros_like(stage)
+    there = np.column_stack([np.where(is_send, SEND_FORWARD, FORWARD), stage, batch, ahead])
+    returned = np.column_stack([np.where(is_send, SEND_BACKWARD, BACKWARD), stage, batch, back])
+    return rows_of_layers(chain, allocation.stages, ints(np.concatenate([there, returned[::-1]])))
 
 
 def _add(line: BatchLine, what: tuple[int, int], ticks: int, resource: int) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.chain_families import CHAIN_FAMILIES, PipelineCase, make_case, of_numbers
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel
-from solvers.pipelining.contiguous import best_cuts, least_memory, thinnings
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel
+from solvers.pipelining.contiguous import best_cuts, bytes_lacking, thinnings
 from solvers.pipelining.exact_periodic import PeriodicProblem, exact_all
 from solvers.pipelining.pipeline_bounds import best, of_all, of_allocation
 
@@ -36,7 +36,7 @@ def test_equal_arguments_give_equal_cases(name) -> None:
     assert (columns(one) != columns(other)) == CHAIN_FAMILIES[name].seeded
     for case in (one, other):
         if case.given is None:
-            found = best_cuts(case.chain, case.devices, case.memory)
+            found = best_cuts(case.chain, Machines.alike(case.devices, case.memory))
             assert (found is not None) == case.fits_contiguous
 
 
@@ -54,7 +54,7 @@ def test_the_least_periods_of_the_papers_examples(name, k, least, contiguous) ->
     case = make_case(name, **({"bounded": 0} if k is None else {"k": k}))
     assert (case.least, case.least_contiguous) == (least, contiguous)
     thinned = k + 1 if name == "many-batches" else 1
-    found = best_cuts(case.chain, case.devices, case.memory, PAPER, thinnings(thinned))
+    found = best_cuts(case.chain, Machines.alike(case.devices, case.memory), PAPER, thinnings(thinned))
     assert found.period == contiguous
     bounds = of_all(case.chain, case.devices, case.memory, PAPER)
     if name == "many-batches":  # the bound is of the stages: one a device
@@ -73,7 +73,7 @@ def test_a_chain_that_no_contiguous_stages_fit() -> None:
     """Weights 1, 2 and 1 on two devices of 2 bytes: cut anywhere, some device has 3."""
     case = make_case("one-two-one")
     assert not case.fits_contiguous
-    assert least_memory(case.chain, 2) == 3
+    assert bytes_lacking(case.chain, Machines.alike(2, 0)) == 3
     assert held(case) == case.memory == 2
     assert load(case.chain, case.reached_on) == case.least == best(of_all(case.chain, 2, 2)).value
 
@@ -125,8 +125,8 @@ def test_networks_have_large_activations_first_or_evenly_and_large_weights_last(
 def test_tight_memory_is_what_the_parameter_says() -> None:
     """With all of the least memory contiguous stages fit, and with a byte less not."""
     case = make_case("random-chain", 5, room=100)
-    assert best_cuts(case.chain, case.devices, case.memory) is not None
-    assert best_cuts(case.chain, case.devices, case.memory - 1) is None
+    assert best_cuts(case.chain, Machines.alike(case.devices, case.memory)) is not None
+    assert best_cuts(case.chain, Machines.alike(case.devices, case.memory - 1)) is None
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def matches_every_allocation(seed: int) -> bool:
     assert found.optimal, seed
     device = tuple(found.allocation.device.tolist())
     assert greatest_load(chain, found.allocation) == by_definition(chain, device, devices) == found.T
-    cuts = best_cuts(chain, devices, memory, "paper")
+    cuts = best_cuts(chain, Machines.alike(devices, memory), "paper")
     return cuts is None or found.T < cuts.T
 
 

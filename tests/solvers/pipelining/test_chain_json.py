@@ -18,7 +18,7 @@ from pipelines import least_of_cuts
 from pesto.core.errors import InputError
 from pesto.core.files.solver_files import load_chain, save_chain
 from solvers.pipelining import chain_json
-from solvers.pipelining.chain import Chain
+from solvers.pipelining.chain import Chain, Machines
 from solvers.pipelining.chain_json import MOST_LAYERS, ChainInstance, DeviceEntry, LinkEntry, dumps_chain, loads_chain
 from solvers.pipelining.contiguous import best_cuts
 
@@ -156,7 +156,7 @@ def test_the_documented_example() -> None:
     chain = loads_chain(json.dumps(example()).encode()).chain
     periods = [least_of_cuts(chain, [0, cut, 3], 10**9, (1, 1), True) for cut in (2, 1)]
     assert periods == [30, 26]
-    assert best_cuts(chain, 2).period == 26
+    assert best_cuts(chain, Machines.alike(2)).period == 26
     readers = {"layer": chain_json._Layer, "device": DeviceEntry, "link": LinkEntry}
     for reader, schema in (
         (chain_json.ChainDocument, SCHEMA), *((reader, SCHEMA["$defs"][key]) for key, reader in readers.items())

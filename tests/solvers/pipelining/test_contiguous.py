@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pipelines import every_cut, groups, held, least_of_cuts, peaks, small_chain, stages_of, twelve
 
-from solvers.pipelining.chain import Chain, MemoryModel
-from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound, thinnings
+from solvers.pipelining.chain import Chain, Machines, MemoryModel
+from solvers.pipelining.contiguous import best_cuts, bytes_lacking, period_bound, thinnings
 
 PAPER, RECEIVED = MemoryModel.PAPER, MemoryModel.RECEIVED
 RATIOS = ((1, 1), (1, 2), (2, 3), (1, 3), (3, 4), (1, 4), (4, 5), (3, 5), (2, 5), (1, 5))
@@ -26,9 +26,9 @@ def test_the_least_periods_of_a_chain_as_memory_shrinks(memory: int) -> None:
     """Four devices, the paper's memory: cut where it is best without memory, cut for the memory, and thinned, too."""
     chain, (fixed, joint, thinned) = twelve(), LEAST[memory]
     assert least_of_cuts(chain, [0, 3, 6, 8, 12], memory, (1, 1), True) == fixed
-    found = best_cuts(chain, 4, memory, PAPER)
+    found = best_cuts(chain, Machines.alike(4, memory), PAPER)
     assert (found and found.period) == joint
-    found = best_cuts(chain, 4, memory, PAPER, thinnings(5))
+    found = best_cuts(chain, Machines.alike(4, memory), PAPER, thinnings(5))
     assert (found and found.period) == thinned
 
 
@@ -36,10 +36,10 @@ def test_memory_that_just_suffices() -> None:
     """With the least memory the chain is done one batch at a time, and with a byte less not at all."""
     chain = twelve()
     for model, least in ((PAPER, 50), (RECEIVED, 62)):
-        assert least_memory(chain, 4, model) == least
-        assert best_cuts(chain, 4, least, model) is not None
-        assert best_cuts(chain, 4, least - 1, model, thinnings(5)) is None
-    assert least_memory(chain, 1, PAPER) == int((chain.weights + chain.activation).sum())
+        assert bytes_lacking(chain, Machines.alike(4, 0), model) == least
+        assert best_cuts(chain, Machines.alike(4, least), model) is not None
+        assert best_cuts(chain, Machines.alike(4, least - 1), model, thinnings(5)) is None
+    assert bytes_lacking(chain, Machines.alike(1, 0), PAPER) == int((chain.weights + chain.activation).sum())
 
 
 def matches_every_cut(seed: int) -> bool:
@@ -55,7 +55,7 @@ def matches_every_cut(seed: int) -> bool:
         found = [least_of_cuts(chain, first, memory, ratio, paper) for first in every for ratio in ratios]
         return min((period for period in found if period is not None), default=None)
 
-    found = best_cuts(chain, devices, memory, model, thinnings(most))
+    found = best_cuts(chain, Machines.alike(devices, memory), model, thinnings(most))
     expected = least([(k, n) for k, n in RATIOS if n <= most])
     assert (found and found.period) == expected, seed
     if found is None:
@@ -116,8 +116,8 @@ def test_the_bound_frames_what_stages_hold_when_laid_out(seeds) -> None:
         chain = small_chain(rng, int(rng.integers(2, 5)), ticks=4)
         devices, memory = 3, int(rng.integers(10, 40))
         reached = least_of_peaks(chain, devices, memory, thinnings(2))
-        found = best_cuts(chain, devices, memory, RECEIVED, thinnings(2))
-        bound = period_bound(chain, devices, memory, RECEIVED, thinnings(2))
+        found = best_cuts(chain, Machines.alike(devices, memory), RECEIVED, thinnings(2))
+        bound = period_bound(chain, Machines.alike(devices, memory), RECEIVED, thinnings(2))
         if found is None:
             assert bound is None or reached is None or bound <= reached, seed
         else:
@@ -128,12 +128,12 @@ def test_the_bound_frames_what_stages_hold_when_laid_out(seeds) -> None:
 
 @pytest.mark.parametrize(
     ("devices", "memory", "said"),
-    [(0, None, "0 devices - give 1 to 4096"), (2, -1, "a device has -1 bytes - give 0 or more")],
+    [(0, None, "no devices - give"), (4097, None, "give 1 to 4096"), (2, -1, "has -1 bytes - give 0 or more")],
 )  # fmt: skip
 def test_what_cannot_be_laid_out_is_refused(devices, memory, said) -> None:
-    """No device, and negative memory."""
+    """No device, too many, and negative memory."""
     with pytest.raises(ValueError, match=said):
-        best_cuts(twelve(), devices, memory)
+        best_cuts(twelve(), Machines.alike(devices, memory))
 
 
 def test_bytes_that_cannot_be_summed_are_refused() -> None:
@@ -145,7 +145,7 @@ def test_bytes_that_cannot_be_summed_are_refused() -> None:
     with pytest.raises(
         ValueError, match="stages could hold more than 4611686018427387904 bytes - count in larger units"
     ):
-        best_cuts(vast, 2)
+        best_cuts(vast, Machines.alike(2))
 
 
 def test_ratios_are_named_once() -> None:

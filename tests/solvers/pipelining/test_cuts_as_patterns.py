@@ -5,8 +5,8 @@ import pytest
 from pipelines import small_chain
 
 from benchmarks.chain_families import CHAIN_FAMILIES, make_case
-from solvers.pipelining.chain import Allocation, MemoryModel
-from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound, thinnings
+from solvers.pipelining.chain import Allocation, Machines, MemoryModel
+from solvers.pipelining.contiguous import best_cuts, bytes_lacking, period_bound, thinnings
 from solvers.pipelining.exact_periodic import PeriodicProblem, exact_all
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, zero_bubble
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
@@ -18,7 +18,7 @@ PAPER, RECEIVED = MemoryModel.PAPER, MemoryModel.RECEIVED
 
 def laid(case, model, keeps):
     """The cuts of a case, found and checked as the pattern that they stand for."""
-    found = best_cuts(case.chain, case.devices, case.memory, model, keeps)
+    found = best_cuts(case.chain, Machines.alike(case.devices, case.memory), model, keeps)
     pattern = thinned(case.chain, found.allocation, found.T, found.keep)
     checked = check(case.chain, found.allocation, pattern, case.memory, model)
     assert checked.valid, checked.text
@@ -45,18 +45,18 @@ def test_cuts_of_random_chains_are_valid_patterns(seeds) -> None:
     for seed in seeds(30):
         rng = np.random.default_rng(seed)
         chain, devices = small_chain(rng, int(rng.integers(2, 8))), int(rng.integers(1, 5))
-        memory, keeps = least_memory(chain, devices) + int(rng.integers(12)), thinnings(3)
-        found = best_cuts(chain, devices, memory, RECEIVED, keeps)
+        memory, keeps = bytes_lacking(chain, Machines.alike(devices, 0)) + int(rng.integers(12)), thinnings(3)
+        found = best_cuts(chain, Machines.alike(devices, memory), RECEIVED, keeps)
         checked = check(chain, found.allocation, thinned(chain, found.allocation, found.T, found.keep), memory)
         assert checked.valid, (seed, checked.text)
         assert (checked.peaks[: len(found.group)] <= found.bytes).all(), seed
         exact = least_period(chain, found.allocation, memory, RECEIVED, keeps)
-        bound = period_bound(chain, devices, memory, RECEIVED, keeps)
+        bound = period_bound(chain, Machines.alike(devices, memory), RECEIVED, keeps)
         assert bound <= exact.period <= found.period, seed
         same += exact.period == found.period
-        found = best_cuts(chain, devices, memory, PAPER, keeps)
+        found = best_cuts(chain, Machines.alike(devices, memory), PAPER, keeps)
         exact = least_period(chain, found.allocation, memory, PAPER, keeps)
-        assert exact.period == found.period == period_bound(chain, devices, memory, PAPER, keeps), seed
+        assert exact.period == found.period == period_bound(chain, Machines.alike(devices, memory), PAPER, keeps), seed
     assert same >= 20
 
 
@@ -68,7 +68,7 @@ def test_bounds_hold_for_flushed_schedules_of_any_allocation(seeds) -> None:
         chain, devices = small_chain(rng, int(rng.integers(4, 9))), int(rng.integers(2, 4))
         batches = devices * int(rng.integers(1, 4))
         scattered = Allocation(device=rng.integers(devices, size=chain.layers), devices=devices)
-        cuts = best_cuts(chain, devices).allocation
+        cuts = best_cuts(chain, Machines.alike(devices)).allocation
         chunks = round_robin(np.diff([0, *range(1, 2 * devices), chain.layers]).tolist(), devices) if (
             chain.layers >= 2 * devices
         ) else cuts  # fmt: skip

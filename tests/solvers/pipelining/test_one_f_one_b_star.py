@@ -13,7 +13,6 @@ from solvers.pipelining.one_f_one_b_star import (
     candidate_periods,
     groups,
     least_period,
-    one_f_one_b_star,
     stages_of,
     thinned,
 )
@@ -31,7 +30,7 @@ def in_flight(chain, allocation, pattern):
 
 def test_figure_3(chain, each):
     three = chain([1, 1, 1], [1, 1, 1])
-    assert in_flight(three, each(3), one_f_one_b_star(three, each(3), 2)) == [3, 2, 1]
+    assert in_flight(three, each(3), thinned(three, each(3), 2, (1, 1))) == [3, 2, 1]
     two_of_three = thinned(three, each(3), 2, (2, 3))
     assert (two_of_three.T, two_of_three.k, two_of_three.period) == (6, 2, 3)
     assert in_flight(three, each(3), two_of_three) == [2, 2, 1]
@@ -41,12 +40,12 @@ def test_figure_3(chain, each):
 def test_groups_are_packed_from_the_last_stage(chain, each, period, held):
     four = chain([1] * 4, [2] * 4)
     assert groups(stages_of(four, each(4)), period).tolist() == held
-    assert in_flight(four, each(4), one_f_one_b_star(four, each(4), period)) == held
+    assert in_flight(four, each(4), thinned(four, each(4), period, (1, 1))) == held
 
 
 def test_what_begins_at_the_end_of_a_period_begins_the_next(chain, each):
     """Erratum: the paper wraps what is later than T, and leaves B_3 at 6 of 6."""
-    found = one_f_one_b_star(chain([1] * 4, [2] * 4), each(4), 6)
+    found = thinned(chain([1] * 4, [2] * 4), each(4), 6, (1, 1))
     row = np.flatnonzero((found.kind == BACKWARD) & (found.layer == 2))
     assert (found.t[row].tolist(), found.shift[row].tolist()) == ([0], [0])
 
@@ -83,7 +82,7 @@ def test_memory_that_holds_no_batch_has_no_period(chain, each):
 
 def test_received_inputs_cost_more_than_the_paper_counts(chain, each):
     found = chain([2, 2], [2, 2], activation=[4, 4], output=[0, 4, 0], transfers=[2])
-    pattern = one_f_one_b_star(found, each(2), 4)
+    pattern = thinned(found, each(2), 4, (1, 1))
     paper, received = (check(found, each(2), pattern, model=model).peaks for model in MemoryModel)
     assert (received >= paper).all()
     assert received[1] > paper[1]
@@ -92,9 +91,9 @@ def test_received_inputs_cost_more_than_the_paper_counts(chain, each):
 def test_what_cannot_be_is_said(chain, each):
     three = chain([1, 4, 1], [1, 1, 1], transfers=[0, 9])
     with pytest.raises(ValueError, match="takes 9 ticks a batch"):
-        one_f_one_b_star(three, each(3), 8)
+        thinned(three, each(3), 8, (1, 1))
     with pytest.raises(ValueError, match="contiguous"):
-        one_f_one_b_star(three, Allocation(device=[0, 1, 0], devices=2), 20)
+        thinned(three, Allocation(device=[0, 1, 0], devices=2), 20, (1, 1))
     with pytest.raises(ValueError, match="3 of 2"):
         thinned(three, each(3), 9, (3, 2))
 
@@ -106,9 +105,9 @@ def holds(random_case, seed, period_more, keep, least=1):
     period = max(1, int((stages.forward + stages.backward).max())) + period_more
     found = in_flight(chain, allocation, thinned(chain, allocation, period, keep))
     group = groups(stages, period)
-    for stage in np.flatnonzero(stages.transfer == 0).tolist():
-        said = -(-int(group[stage]) * keep[0] // keep[1])
-        held = max(found[stages.first[stage] : stages.last[stage] + 1])
+    for number, (first, last, _) in zip(group[stages.transfer == 0].tolist(), allocation.stages.tolist(), strict=True):
+        said = -(-number * keep[0] // keep[1])
+        held = max(found[first : last + 1])
         assert held == said if least and keep == (1, 1) else held <= said
 
 

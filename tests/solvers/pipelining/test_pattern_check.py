@@ -18,7 +18,7 @@ from solvers.pipelining.chain import (
     pattern_from_starts,
 )  # fmt: skip
 from solvers.pipelining.flushed import gpipe, zero_bubble
-from solvers.pipelining.one_f_one_b_star import one_f_one_b_star, stages_of, thinned
+from solvers.pipelining.one_f_one_b_star import stages_of, thinned
 from solvers.pipelining.pattern_check import check
 
 ROWS = [f.name for f in fields(Pattern) if f.name not in ("k", "T")]
@@ -35,7 +35,7 @@ def pipelines(random_case):
         period = int((stages.forward + stages.backward).max()) + int(rng.integers(0, 9))
         match seed % 4:
             case 0:
-                return chain, allocation, one_f_one_b_star(chain, allocation, period)
+                return chain, allocation, thinned(chain, allocation, period, (1, 1))
             case 1:
                 return chain, allocation, thinned(chain, allocation, period, (2, 3))
             case 2:
@@ -239,7 +239,7 @@ def test_batches_may_overtake_each_other(chain):
 
 
 def test_shifts_too_far_apart_are_refused_at_once(chain, each):
-    pattern = one_f_one_b_star(chain([1, 1], [1, 1]), each(2), 2)
+    pattern = thinned(chain([1, 1], [1, 1]), each(2), 2, (1, 1))
     for apart in (10**8, 2**61):
         shift = pattern.shift + apart * (pattern.kind == FORWARD)
         checked = check(chain([1, 1], [1, 1]), each(2), replace(pattern, shift=shift))
@@ -247,7 +247,7 @@ def test_shifts_too_far_apart_are_refused_at_once(chain, each):
 
 
 def test_what_does_not_belong_together_is_an_error(chain, each):
-    pattern = one_f_one_b_star(chain([1, 1], [1, 1]), each(2), 2)
+    pattern = thinned(chain([1, 1], [1, 1]), each(2), 2, (1, 1))
     with pytest.raises(ValueError, match="an allocation of 3 layers"):
         check(chain([1, 1], [1, 1]), each(3), pattern)
     with pytest.raises(ValueError, match="memory of 3 devices"):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from pipelines import small_chain
 
-from solvers.pipelining.chain import Allocation, Chain, MemoryModel
-from solvers.pipelining.contiguous import best_cuts, least_memory, thinnings
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel
+from solvers.pipelining.contiguous import best_cuts, bytes_lacking, thinnings
 from solvers.pipelining.pipeline_bounds import best, bins, flushed_step, of_all, of_allocation
 
 PAPER = MemoryModel.PAPER
@@ -83,8 +83,8 @@ def test_bounds_hold_for_1f1b_and_its_thinnings(seeds) -> None:
         rng = np.random.default_rng(seed)
         chain = small_chain(rng, int(rng.integers(1, 8)))
         devices, model = int(rng.integers(1, 5)), list(MemoryModel)[rng.integers(2)]
-        memory = least_memory(chain, devices, model) + int(rng.integers(20))
-        found = best_cuts(chain, devices, memory, model, thinnings(5))
+        memory = bytes_lacking(chain, Machines.alike(devices, 0), model) + int(rng.integers(20))
+        found = best_cuts(chain, Machines.alike(devices, memory), model, thinnings(5))
         bounds = (*of_allocation(chain, found.allocation, memory, model), *of_all(chain, devices, memory, model))
         for bound in bounds:
             assert bound.value <= found.period, (seed, bound)

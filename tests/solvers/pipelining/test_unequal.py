@@ -8,10 +8,9 @@ import pytest
 from pipelines import small_chain
 
 from solvers.arrays import ints
-from solvers.pipelining import device_orders
+from solvers.pipelining import contiguous as cutting
 from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel
-from solvers.pipelining.contiguous import thinnings
-from solvers.pipelining.device_orders import all_orders, best_orders, bytes_lacking, order_bound
+from solvers.pipelining.contiguous import all_orders, best_cuts, bytes_lacking, period_bound, thinnings
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pipeline_bounds import best, of_machines
@@ -57,12 +56,12 @@ def holds(seed: int, most: int = 5) -> bool:
     """One case in both models; whether memory or the order mattered: the best is not that of the listed order."""
     chain, machines = drawn(seed, 3, most)
     least = least_by_force(chain, machines, MemoryModel.PAPER, KEEPS)
-    found = best_orders(chain, machines, MemoryModel.PAPER, KEEPS)
+    found = best_cuts(chain, machines, MemoryModel.PAPER, KEEPS)
     assert (found and found.period) == least, seed
-    assert order_bound(chain, machines, MemoryModel.PAPER, KEEPS) == least, seed
+    assert period_bound(chain, machines, MemoryModel.PAPER, KEEPS) == least, seed
     for model in MemoryModel:
-        found = best_orders(chain, machines, model, KEEPS)
-        bound = order_bound(chain, machines, model, KEEPS)
+        found = best_cuts(chain, machines, model, KEEPS)
+        bound = period_bound(chain, machines, model, KEEPS)
         least = least_by_force(chain, machines, model, KEEPS)
         if least is not None:
             assert bound is not None and bound <= least, seed
@@ -94,11 +93,11 @@ def test_devices_of_two_kinds_are_all_looked_at_and_many_different_ones_are_not(
     chain = small_chain(np.random.default_rng(0), 24, 9)
     two = Machines(speed=(Fraction(1),) * 8 + (Fraction(2),) * 8)
     assert all_orders(chain, two)
-    found = best_orders(chain, two)
-    assert found is not None and found.period == order_bound(chain, two)
+    found = best_cuts(chain, two)
+    assert found is not None and found.period == period_bound(chain, two)
     many = Machines(speed=tuple(Fraction(at + 9, 9) for at in range(16)))
-    assert not all_orders(chain, many) and order_bound(chain, many) == 0
-    found = best_orders(chain, many)
+    assert not all_orders(chain, many) and period_bound(chain, many) == 0
+    found = best_cuts(chain, many)
     seen = many.on(chain, found.allocation)
     assert least_period(seen, found.allocation, None).period == found.period
     assert best(of_machines(chain, many)).value <= found.period
@@ -107,9 +106,9 @@ def test_devices_of_two_kinds_are_all_looked_at_and_many_different_ones_are_not(
 def test_tried_orders_are_near_the_best(monkeypatch) -> None:
     """Of 5 different devices, which are few enough: never below the best of all, and in most cases equal to it."""
     known = [(drawn(seed, 5, 8), seed) for seed in range(20)]
-    least = [best_orders(chain, machines, MemoryModel.PAPER, KEEPS) for (chain, machines), _ in known]
-    monkeypatch.setattr(device_orders, "all_orders", lambda *_: False)
-    tried = [best_orders(chain, machines, MemoryModel.PAPER, KEEPS) for (chain, machines), _ in known]
+    least = [best_cuts(chain, machines, MemoryModel.PAPER, KEEPS) for (chain, machines), _ in known]
+    monkeypatch.setattr(cutting, "all_orders", lambda *_: False)
+    tried = [best_cuts(chain, machines, MemoryModel.PAPER, KEEPS) for (chain, machines), _ in known]
     pairs = [(one.period, two.period) for one, two in zip(least, tried, strict=True) if one and two]
     assert all(one is not None for one, two in zip(least, tried, strict=True) if two is not None)
     assert all(one <= two for one, two in pairs) and sum(one == two for one, two in pairs) >= len(pairs) / 2 >= 5

@@ -11,7 +11,7 @@ from benchmarks.chain_families import make_case
 from solvers.arrays import ints
 from solvers.pipelining import within_memory
 from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel
-from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound
+from solvers.pipelining.contiguous import best_cuts, bytes_lacking, period_bound
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pipeline_bounds import best, of_all, of_allocation
@@ -52,7 +52,12 @@ def drawn(seed: int, most: int) -> tuple[Chain, int, int, MemoryModel]:
     rng = np.random.default_rng(seed)
     chain, devices = small_chain(rng, int(rng.integers(2, most + 1)), 3, 5), int(rng.integers(2, 4))
     model = list(MemoryModel)[seed % 2]
-    return chain, devices, max(0, least_memory(chain, devices, model) + int(rng.integers(-2, 8))), model
+    return (
+        chain,
+        devices,
+        max(0, bytes_lacking(chain, Machines.alike(devices, 0), model) + int(rng.integers(-2, 8))),
+        model,
+    )
 
 
 def equals_enumeration(seed: int, most: int, k: int) -> bool:
@@ -65,7 +70,7 @@ def equals_enumeration(seed: int, most: int, k: int) -> bool:
         return False
     assert found.pattern.period == found.least == Fraction(least, k), seed
     assert check(chain, found.allocation, found.pattern, memory, model).valid
-    cuts = best_cuts(chain, devices, memory, model)
+    cuts = best_cuts(chain, Machines.alike(devices, memory), model)
     return cuts is None or found.pattern.period < cuts.period
 
 
@@ -91,7 +96,7 @@ def test_layers_that_take_no_ticks_hold_what_enumeration_says(here, seed) -> Non
     assert found.infeasible == (found.pattern is None) == (least is None)
     assert least is None or found.pattern.period == found.least == least
     if least is None:
-        assert best_cuts(chain, devices, memory, model) is None
+        assert best_cuts(chain, Machines.alike(devices, memory), model) is None
         return
     assert best(of_all(chain, devices, memory, model)).value <= least
     for device in partitions(chain.layers, devices):
@@ -99,8 +104,11 @@ def test_layers_that_take_no_ticks_hold_what_enumeration_says(here, seed) -> Non
             bounds = of_allocation(chain, Allocation(device=device, devices=devices), memory, model)
             own = least_ticks(chain, device, 1, memory, paper)
             assert best([each for each in bounds if each.name != "in flight"]).value <= own
-    cuts, runs = best_cuts(chain, devices, memory, model), [p for p in partitions(chain.layers, devices) if ordered(p)]
-    if period_bound(chain, devices, memory, model) is None:
+    cuts, runs = (
+        best_cuts(chain, Machines.alike(devices, memory), model),
+        [p for p in partitions(chain.layers, devices) if ordered(p)],
+    )
+    if period_bound(chain, Machines.alike(devices, memory), model) is None:
         assert not any(one_fits(chain, device, memory, paper) for device in runs)
     if cuts is not None:
         pattern = thinned(chain, cuts.allocation, cuts.T, cuts.keep)
@@ -125,7 +133,7 @@ def test_what_no_contiguous_stages_do(here) -> None:
 def test_the_answer_is_never_above_where_it_starts(monkeypatch) -> None:
     """Without time it is the start; Ctrl-C keeps what was found by then; long chains improve without the exact one."""
     case = make_case("convolution-chain", 1)
-    cuts = best_cuts(case.chain, case.devices, case.memory, MemoryModel.PAPER)
+    cuts = best_cuts(case.chain, Machines.alike(case.devices, case.memory), MemoryModel.PAPER)
     start = cuts.allocation, thinned(case.chain, cuts.allocation, cuts.T, cuts.keep)
     wanted = asked(case.chain, case.devices, case.memory, MemoryModel.PAPER, seconds=-1)
     assert least_anywhere(wanted, start).pattern is start[1]
@@ -146,8 +154,8 @@ def test_a_quick_schedule_is_1f1b_star_on_contiguous_stages(seeds) -> None:
     for seed in seeds(40):
         rng = np.random.default_rng(seed)
         chain, devices = small_chain(rng, int(rng.integers(1, 9)), 7), int(rng.integers(1, 5))
-        memory = least_memory(chain, devices, MemoryModel.PAPER) + int(rng.integers(0, 9))
-        device = best_cuts(chain, devices, memory, MemoryModel.PAPER).allocation
+        memory = bytes_lacking(chain, Machines.alike(devices, 0), MemoryModel.PAPER) + int(rng.integers(0, 9))
+        device = best_cuts(chain, Machines.alike(devices, memory), MemoryModel.PAPER).allocation
         found = quick_period(
             ground(chain, Machines.alike(devices, memory), MemoryModel.PAPER),
             device.device,
@@ -167,7 +175,7 @@ def test_the_best_of_all_allocations_to_unequal_devices(here, seeds) -> None:
         rng = np.random.default_rng(seed)
         chain, devices = small_chain(rng, int(rng.integers(2, 5)), 3, 5), int(rng.integers(2, 4))
         model, paper = list(MemoryModel)[seed % 2], list(MemoryModel)[seed % 2] is MemoryModel.PAPER
-        least = least_memory(chain, devices, model)
+        least = bytes_lacking(chain, Machines.alike(devices, 0), model)
         memory = ints(rng.integers(max(0, least - 4), least + 8, devices))
         speed = tuple(SPEEDS[at] for at in rng.integers(0, len(SPEEDS), devices).tolist())
         links = {(0, 1): SPEEDS[int(rng.integers(0, len(SPEEDS)))]}
