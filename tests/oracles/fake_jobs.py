@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from pesto.core.executing.executor import ProgressMessage, WorkFailure, WorkResult
-from pesto.service.serve.job_work import Order
 from pesto.verbs.jobs.job_events import Done, IncumbentEvent, Stage, encode
+from pesto.verbs.jobs.run_job import Order
 
 
 def _attempt(key):

@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 
 from pesto.core.errors import FileError
+from pesto.core.executing.child_process import resident_bytes
 from pesto.core.executing.executor import WorkFiles
 from pesto.core.executing.worker import BEGAN, SAID, SignalLatch
-from pesto.core.executing.worker_process import resident_bytes
 from pesto.core.files.disk import make_folder, write_atomic
 from pesto.core.quantities import size
 

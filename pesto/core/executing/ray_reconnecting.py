@@ -9,6 +9,7 @@ from multiprocessing.connection import wait
 import msgspec
 
 from pesto.core.errors import Exit, FileError, SolverError, UsageError
+from pesto.core.executing.child_process import WakeupPipe, last_line, start_process
 from pesto.core.executing.executor import ProgressMessage, WorkEvent, WorkFailure, WorkItem, WorkResult
 from pesto.core.executing.ray_process import (
     BeginCommand,
@@ -23,7 +24,6 @@ from pesto.core.executing.ray_process import (
     ResultEvent,
     encode_message,
 )
-from pesto.core.executing.worker_process import WakeupPipe, last_line, start_process
 
 _LOG = logging.getLogger(__name__)
 RECONNECT_S = 2.0
@@ -39,7 +39,7 @@ class _ClusterProcess:
     """The process that reaches the cluster."""
 
     def __init__(self, jobs: int | None, *, room: bool) -> None:
-        self.connection, self._said, self._popen = start_process(
+        self.connection, self._output, self._popen = start_process(
             "pesto.core.executing.ray_process", jobs or 0, "room" if room else "any"
         )
 
@@ -70,8 +70,8 @@ class _ClusterProcess:
             self._popen.kill()
             self._popen.wait()
         self.connection.close()
-        with self._said:
-            return last_line(self._said)
+        with self._output:
+            return last_line(self._output)
 
 
 class ReconnectingRayCluster:
@@ -82,7 +82,7 @@ class ReconnectingRayCluster:
 
     def __init__(self, jobs: int | None) -> None:
         """Reach the cluster; errors as of `RayCluster`."""
-        self._jobs, self._bell = jobs, WakeupPipe()
+        self._jobs, self._wakeup = jobs, WakeupPipe()
         self._running: dict[str, tuple[WorkItem, float]] = {}
         self._slots, self._lost_at, self._warned = 0, 0.0, False
         self._process: _ClusterProcess | None = _ClusterProcess(jobs, room=True)
@@ -91,7 +91,7 @@ class ReconnectingRayCluster:
             self._slots = first.slots
             return
         said = self._process.end(LEAVE_S)
-        self._bell.close()
+        self._wakeup.close()
         if isinstance(first, ClusterRefused):
             raise _REFUSALS.get(Exit(first.exit_code), FileError)(first.error)
         raise FileError.build(f"no Ray cluster: {said}", remedy="check RAY_ADDRESS")
@@ -117,10 +117,10 @@ class ReconnectingRayCluster:
             if self._process is None and time.monotonic() >= self._lost_at + RECONNECT_S:
                 self._process = _ClusterProcess(self._jobs, room=False)
             connections = [] if self._process is None else [self._process.connection]
-            ready = wait([*connections, self._bell.ear], left)
-            poked = self._bell.ear in ready
+            ready = wait([*connections, self._wakeup.reader], left)
+            poked = self._wakeup.reader in ready
             if poked:
-                self._bell.hear()
+                self._wakeup.clear()
             while self._process is not None and self._process.connection.poll() and len(events) < 256:
                 events += self._take_event(self._process)
             if poked or self._slots != reached or (until is not None and time.monotonic() >= until):
@@ -136,7 +136,7 @@ class ReconnectingRayCluster:
 
     def poke(self) -> None:
         """Have `collect` return; from any thread."""
-        self._bell.ring()
+        self._wakeup.wake()
 
     def close(self) -> None:
         """Leave the cluster, which ends all works."""
@@ -145,7 +145,7 @@ class ReconnectingRayCluster:
             self._process.ask(LeaveCommand())
             self._process.end(LEAVE_S if self._slots else 0.0)
             self._process, self._slots = None, 0
-        self._bell.close()
+        self._wakeup.close()
 
     def _take_event(self, process: _ClusterProcess) -> list[WorkEvent]:
         match process.heard():

@@ -16,7 +16,7 @@ import msgspec
 from pesto.core import errors
 from pesto.core.errors import Exit, FileError, PestoError, UsageError
 from pesto.core.files.json import quoted, shown
-from pesto.service.protocol import FINAL, Cancelled, JobReply, JobsReply, ProblemReply, Submitted
+from pesto.service.protocol import FINAL, Cancelled, JobReply, JobsReply, Problem, Submitted
 from pesto.verbs.jobs.request import JobRequest
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ def _refused(url: str, reply: Reply) -> PestoError:
     if reply.status == _UNAUTHORIZED:
         return UsageError.build("no token that is known there", where=url, remedy="set PESTO_TOKEN, or give the token")
     try:
-        said = msgspec.json.decode(reply.body, type=ProblemReply)
+        said = msgspec.json.decode(reply.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return FileError.build(
             f"{url} answered {reply.status}, which is no word of pesto serve", remedy="correct the address"

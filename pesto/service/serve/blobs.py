@@ -60,7 +60,9 @@ class Blobs:
     def path(self, digest: str) -> Path:
         """Return the path of a file. RefusedError (400) for what is no SHA-256."""
         if not _SHA.fullmatch(digest):
-            raise RefusedError(400, f"{quoted(digest)} is no SHA-256 - give 64 hexadecimal digits, as sha256sum does")
+            raise RefusedError(
+                400, f"{quoted(digest)} is no SHA-256", remedy="give 64 hexadecimal digits, as sha256sum does"
+            )
         return self.folder / digest
 
     async def intact(self, digest: str) -> bool:
@@ -76,7 +78,7 @@ class Blobs:
         if now >= self._looked + LOOK_S:
             self._looked, self._free = now, self._space(self.folder)
         if self._free < LEAST_FREE:
-            raise RefusedError(507, f"the disk has less than {LEAST_FREE:.0%} left - free some of it", 60)
+            raise RefusedError(507, f"the disk has less than {LEAST_FREE:.0%} left", 60, remedy="free some of it")
 
     async def take_in(
         self, digest: str, chunks: AsyncIterator[bytes], announced: int | None, writer: Writer, by: Uploader
@@ -93,15 +95,15 @@ class Blobs:
         reserve = partial(self._reserve, part=part.name, digest=digest, by=by)
         kept = False
         try:
-            room = await writer.asked(partial(reserve, needed=announced or 0, wanted=announced or _STEP))
+            room = await writer.ask(partial(reserve, needed=announced or 0, wanted=announced or _STEP))
             count, found = await self._written(part, chunks, room, writer, reserve)
             if announced is not None and count != announced:
-                raise RefusedError(400, f"{count} of {announced} announced bytes came - send the file again")
+                raise RefusedError(400, f"{count} of {announced} announced bytes came", remedy="send the file again")
             if found != digest:
-                what = f"the bytes that came have the SHA-256 {found} - send the file that it names"
-                raise RefusedError(422, what, code="digest_differs")
+                what = f"the bytes that came have the SHA-256 {found}"
+                raise RefusedError(422, what, remedy="send the file that it names", code="digest_differs")
             await asyncio.to_thread(_sync, part)
-            await writer.asked(lambda ledger: self._settle(ledger, part, digest, count, by))
+            await writer.ask(lambda ledger: self._settle(ledger, part, digest, count, by))
             kept = True
         except OSError as error:
             raise _failed(error) from error
@@ -109,16 +111,19 @@ class Blobs:
             if not kept:
                 part.unlink(missing_ok=True)
                 with suppress(FileError):  # the reservation runs out
-                    await writer.asked(lambda ledger: ledger.drop_part(part.name))
+                    await writer.ask(lambda ledger: ledger.drop_part(part.name))
         return count
 
     def require_room(self, count: int, room: int) -> None:
         """RefusedError (413) for more bytes than a file may have, or than `room`, what the token may still upload."""
         if count > self._most:
-            raise RefusedError(413, f"a file may have {size(self._most)} here - split it, or pack it with gzip")
+            raise RefusedError(413, f"a file may have {size(self._most)} here", remedy="split it, or pack it with gzip")
         if count > room:
             raise RefusedError(
-                413, f"this token may upload {size(max(room, 0))} more - ask for a larger quota", code="quota_bytes"
+                413,
+                f"this token may upload {size(max(room, 0))} more",
+                remedy="ask for a larger quota",
+                code="quota_bytes",
             )
 
     async def _written(
@@ -135,7 +140,7 @@ class Blobs:
             async for chunk in chunks:
                 count += len(chunk)
                 if count > room:
-                    room = await writer.asked(partial(reserve, needed=count, wanted=2 * count))
+                    room = await writer.ask(partial(reserve, needed=count, wanted=2 * count))
                 held += chunk
                 if len(held) >= _CHUNK:
                     self.require_space()

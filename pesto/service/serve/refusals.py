@@ -66,7 +66,7 @@ class RefusedError(UsageError):
     """A request that is refused."""
 
     def __init__(
-        self, status: int, message: str, retry_after_s: int | None = None, *, remedy: str = "", code: str = ""
+        self, status: int, message: str, retry_after_s: int | None = None, *, remedy: str, code: str = ""
     ) -> None:
         """`status`: of HTTP; `retry_after_s`: seconds after which it may be asked again.
 
@@ -79,9 +79,9 @@ class RefusedError(UsageError):
 
 def no_job(name: str) -> RefusedError:
     """404: there is no such job, or it is another's."""
-    return RefusedError(404, f"there is no job {name!r} - see GET /v1/jobs")
+    return RefusedError(404, f"there is no job {name!r}", remedy="see GET /v1/jobs")
 
 
-def full(text: str, retry_after_s: int, *, code: str = "full") -> RefusedError:
+def full(message: str, retry_after_s: int, *, remedy: str, code: str = "full") -> RefusedError:
     """429: too much waits already."""
-    return RefusedError(429, text, retry_after_s, code=code)
+    return RefusedError(429, message, retry_after_s, remedy=remedy, code=code)

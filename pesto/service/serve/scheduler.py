@@ -1,4 +1,4 @@
-"""The thread between store and workers: what waits is begun, what workers tell is kept, what ends is ended."""
+"""Scheduler thread: starts queued jobs on free workers, stores their events, and records their results."""
 
 import logging
 import os
@@ -16,23 +16,32 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from pesto.core.errors import Exit, FileError, describe_error
-from pesto.core.executing.executor import Backoff, Executor, ProgressMessage, WorkFailure, WorkResult
-from pesto.core.executing.executor import WorkEvent as Heard
+from pesto.core.executing.executor import (
+    Backoff,
+    Executor,
+    ProgressMessage,
+    WorkEvent,
+    WorkFailure,
+    WorkFiles,
+    WorkItem,
+    WorkLimits,
+    WorkResult,
+)
 from pesto.core.files.disk import make_folder, sync_folder
 from pesto.reporting.show.screen import one_line
 from pesto.service.protocol import State
 from pesto.service.serve.blobs import STALE_S, Retention
-from pesto.service.serve.job_work import event_of, job_work, outcome_of
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.store.database import UncertainError
 from pesto.service.serve.store.job_records import Begun, Event, Outcome
 from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
 from pesto.service.serve.store.opening import Act, Writer
 from pesto.service.serve.telemetry import JOB_S, Histogram
-from pesto.service.serve.tokens import Departure, Doorkeeper
-from pesto.verbs.jobs.job_progress import left_summary
-
-# What is to be written and is not yet: done in its order, and kept while the disk is full or the database away.
+from pesto.service.serve.tokens import Departure, TokenAuthenticator
+from pesto.verbs.jobs.incumbent_file import INCUMBENTS, left_summary
+from pesto.verbs.jobs.job_events import Done
+from pesto.verbs.jobs.request import JobRequest, blobs_of, kept_request
+from pesto.verbs.jobs.run_job import ENTRY, Order
 
 T = TypeVar("T")
 UNWRITTEN = "the database cannot be written to"
@@ -40,26 +49,21 @@ AGAIN_S = 1.0
 """Seconds between two tries to write."""
 
 
-class _Due(NamedTuple):
-    act: Act
-    then: Callable[[Any], None]
-
-
-class Dues:
+class PendingWrites:
     """Pending writes of one thread, done in order; kept while the disk is full or the database away."""
 
     def __init__(self, writer: Writer) -> None:
-        self._writer, self._due = writer, deque[_Due]()
+        self._writer, self._writes = writer, deque[tuple[Act, Callable[[Any], None]]]()
         self._failed = -AGAIN_S
         self.trouble = ""
         """Why jobs wait, for everybody; empty while everything can be written."""
 
     def add(self, act: Callable[..., T], then: Callable[[T], None] = lambda _: None) -> None:
-        """One more act, after all before; `then` hears what it gave."""
-        self._due.append(_Due(act, then))
+        """Queue one more act; `then` is called with its value."""
+        self._writes.append((act, then))
 
     def work(self) -> bool:
-        """Do what is due, unless that failed a moment ago; whether all of it is done."""
+        """Do all acts, unless one failed a moment ago; return True if all are done."""
         if time.monotonic() < self._failed + AGAIN_S:
             return False
         try:
@@ -73,23 +77,20 @@ class Dues:
         return True
 
     def finish(self) -> None:
-        """Do what is due. FileError where it cannot be done now; what is not done stays due."""
-        while self._due:
-            act, then = self._due[0]
+        """Do all acts. FileError where one cannot be done now; it stays queued with those behind it."""
+        while self._writes:
+            act, then = self._writes[0]
             try:
-                given = self._writer.do(act)
+                value = self._writer.do(act)
             except UncertainError as lost:
-                self._due[0] = _Due(lost.again(act), then)
+                self._writes[0] = lost.again(act), then
                 raise
-            self._due.popleft()
-            then(given)
+            self._writes.popleft()
+            then(value)
 
 
-# Whether folders for jobs can be made: a full or read-only disk has jobs wait, and ends nothing.
-
-
-class JobRoom:
-    """Tries the folder of all jobs again, with pauses, after a folder could not be made there."""
+class FolderProbe:
+    """Tests whether folders for jobs can be made: on a full or read-only disk jobs wait, and none fails."""
 
     def __init__(self, folder: Path) -> None:
         """`folder`: of all jobs."""
@@ -97,19 +98,21 @@ class JobRoom:
         self.trouble = ""
         """Why no folder can be made, without its name, for everybody; empty while one can."""
 
-    def there(self) -> bool:
-        """Return whether folders can be made, as far as is known; after a failure one is tried now and then."""
-        if not self.trouble:
-            return True
-        return not self._backoff.left_s and self.tried()
+    def may_begin(self) -> bool:
+        """Return True if folders can be made, as far as is known; after a failure one is tried now and then."""
+        return not self.trouble or (not self._backoff.left_s and self.succeeds())
 
-    def tried(self) -> bool:
-        """Return whether a folder like a job's can be made now."""
+    def succeeds(self) -> bool:
+        """Return True if a folder like a job's can be made now."""
         probe = self._folder / f".probe-{os.urandom(8).hex()}"
         try:
             make_folder(probe / "1")
         except FileError as error:
-            self._failed(error)
+            if not self.trouble:
+                _LOG.error("%s; jobs wait until folders can be made", error)
+            reason = getattr(error.__cause__, "strerror", None) or "the disk refuses it"
+            self.trouble = f"no folder for a job can be made: {reason.lower()}"
+            self._backoff.failed()
             return False
         finally:
             shutil.rmtree(probe, ignore_errors=True)
@@ -119,16 +122,11 @@ class JobRoom:
         self._backoff.worked()
         return True
 
-    def _failed(self, error: FileError) -> None:
-        if not self.trouble:
-            _LOG.error("%s; jobs wait until folders can be made", error)
-        reason = getattr(error.__cause__, "strerror", None) or "the disk refuses it"
-        self.trouble = f"no folder for a job can be made: {reason.lower()}"
-        self._backoff.failed()
-
 
 _LOG = logging.getLogger(__name__)
 _COLLECT_S = 1.0
+JOB_PATIENCE_S = 600.0
+"""Seconds that an interrupted job may take to end, before it is killed."""
 PATIENCE_S = 6.0
 """Seconds for which interrupted jobs may save their best plans when the service ends."""
 SWEEP_S = 600.0
@@ -170,37 +168,32 @@ class _Stop:
             self.terminate_s = time.monotonic()
             self.kill_s = self.terminate_s + KILL_S
 
-    def due(self) -> signal.Signals | None:
-        """The signal that it is to be sent now; each once."""
+    def next_signal(self) -> signal.Signals | None:
+        """Return the signal to be sent now, each once; None for none."""
         if not self.signals:
             return None
         when = self.terminate_s if self.signals[0] == signal.SIGTERM else self.kill_s
         return self.signals.popleft() if time.monotonic() >= when else None
-
-    @property
-    def killed(self) -> bool:
-        """True if it was sent SIGKILL."""
-        return not self.signals
 
 
 class Scheduler:
     """Begins jobs by priority, then number, as far as workers and quotas allow; keeps what comes of them."""
 
     def __init__(
-        self, writer: Writer, executor: Executor, folder: Path, doors: Doorkeeper, config: ServeConfig
+        self, writer: Writer, executor: Executor, folder: Path, authenticator: TokenAuthenticator, config: ServeConfig
     ) -> None:
         """`folder`: of the service; each job has a folder there, with one in it for each attempt."""
-        self._writer, self._executor, self._doors = writer, executor, doors
+        self._writer, self._executor, self._authenticator = writer, executor, authenticator
         self.bounds = config.bounds
         """Limits of any job; the machine's memory is measured once."""
-        self._dues = Dues(writer)
+        self._pending = PendingWrites(writer)
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
         self._retention = Retention(folder, config.keep_days, int(config.keep_gib * 2**30), config.keep)
         self._alone = not config.database
         self._swept = time.monotonic()
         self.waited, self.ran = Histogram(JOB_S), Histogram(JOB_S)
         """Seconds that jobs waited for their first worker, and that workers were at attempts, since the start."""
-        self._room, self._unbegun = JobRoom(self._folder), ""
+        self._probe, self._unbegun = FolderProbe(self._folder), ""
         self._running: dict[str, Begun] = {}
         self._interrupted: dict[str, _Stop] = {}
         self._over: set[str] = set()
@@ -228,12 +221,12 @@ class Scheduler:
     @property
     def trouble(self) -> str:
         """Why no job can be begun, or what jobs tell cannot be kept, for everybody; empty where both can."""
-        return self._room.trouble or self._dues.trouble or self._unbegun
+        return self._probe.trouble or self._pending.trouble or self._unbegun
 
     def start(self) -> None:
         """Begin to schedule."""
         make_folder(self._folder)
-        with _told_of("what is to be removed stays"):
+        with _logged_failures("what is to be removed stays"):
             self._retention.tidy(self._writer.do, 0.0 if self._alone else STALE_S)
             self._retention.name_others(self._writer.do)
             self._retention.sweep(self._writer.do)
@@ -275,12 +268,12 @@ class Scheduler:
         try:
             while not self._ending.is_set():
                 self._begin()
-                self._mind_tokens()
+                self._settle_departures()
                 self._stop_spent()
                 self._interrupt()
                 if time.monotonic() >= self._swept + SWEEP_S:
                     self._swept = time.monotonic()
-                    with _told_of("what is too old stays for now"):
+                    with _logged_failures("what is too old stays for now"):
                         self._retention.tidy(self._writer.do, STALE_S)
                         self._retention.sweep(self._writer.do)
                 self._take(self._executor.collect(_COLLECT_S))
@@ -293,10 +286,10 @@ class Scheduler:
                 if key not in self._over:
                     self._release(begun, seconds=0.0, found=self._found(begun, 0.0))
             try:
-                self._dues.finish()
+                self._pending.finish()
             except FileError as error:  # what is not written counts as lost in a crash: it is queued again
                 self.fault = error
-            self._doors.save_uses(now=True)
+            self._authenticator.save_uses(now=True)
         except BaseException as fault:
             _LOG.exception("jobs cannot be run any more; the service ends")
             self.fault = fault
@@ -304,33 +297,30 @@ class Scheduler:
         finally:
             self._executor.close()
 
-    def _mind_tokens(self) -> None:
+    def _settle_departures(self) -> None:
         """Do with the jobs of removed tokens as was said, and write when tokens were used."""
 
         def cancel_each(names: list[str]) -> None:
             for name in names:
                 self._cancels.put(_Cancel(name, None, again=False))
 
-        self._doors.refresh()
-        self._doors.save_uses()
-        for departure in self._doors.departures:
+        self._authenticator.refresh()
+        self._authenticator.save_uses()
+        for departure in self._authenticator.departures:
             if departure not in self._departed:
                 self._departed.add(departure)
-                self._dues.add(lambda ledger, left=departure: _settle_jobs(ledger, left), cancel_each)
-        self._dues.work()
+                self._pending.add(lambda ledger, left=departure: _settle_jobs(ledger, left), cancel_each)
+        self._pending.work()
 
     def _begin(self) -> None:
-        def next_job(ledger: Ledger) -> Begun | None:
-            return ledger.begin(lambda token: 0 if self._is_spent(ledger, token) else self._doors.quota(token).jobs)
-
         self._woken = False
         while (
             len(self._running) < self._executor.slots
             and not self._ending.is_set()
-            and (self._dues.work() and self._room.there())
+            and (self._pending.work() and self._probe.may_begin())
         ):
             try:
-                begun = self._writer.do(next_job)
+                begun = self._writer.do(lambda ledger: ledger.begin(self._authenticator.quota))
             except FileError as error:  # where it was begun nonetheless, nobody renews its lease
                 if not self._unbegun:
                     _LOG.warning("%s; jobs wait until one can be begun", error)
@@ -342,35 +332,50 @@ class Scheduler:
             if begun.attempt == 1:
                 self.waited.add(begun.waited_s)
             out = self.results(begun.id, begun.attempt)
-            work = job_work(begun, self._blobs, out, self.bounds)
+            request = kept_request(begun.request)
             self._running[begun.key] = begun
             self._clear(begun, begun.kept)
-            if work is None:
+            if request is None:
                 self._fail(begun, _FOREIGN)
                 continue
             try:
                 make_folder(out)
             except FileError as error:
-                self._roomless(begun, error)
+                # Queue the job again where no folder can be made; fail it where others can.
+                if not self._probe.succeeds():
+                    self._release(begun, seconds=0.0, why=str(error))
+                    continue
+                report = describe_error(error, None)
+                where, remedy = report.where or None, report.remedy or None
+                self._fail(begun, Outcome(exit_code=report.exit_code, error=report.error, where=where, remedy=remedy))
             else:
-                self._executor.begin(work)
+                self._executor.begin(self._work_item(begun, request, out))
 
-    def _roomless(self, begun: Begun, error: FileError) -> None:
-        """Queue a job again whose folder cannot be made, as no other can; fail it where others can."""
-        if not self._room.tried():
-            self._release(begun, seconds=0.0, why=str(error))
-            return
-        report = describe_error(error, None)
-        where, remedy = report.where or None, report.remedy or None
-        self._fail(begun, Outcome(exit_code=report.exit_code, error=report.error, where=where, remedy=remedy))
+    def _work_item(self, begun: Begun, request: JobRequest, out: Path) -> WorkItem:
+        """Return an attempt as work for the executor; limits that the request leaves open are the service's."""
+        limits, bounds = request.limits, self.bounds
+        request = msgspec.structs.replace(
+            request, limits=msgspec.structs.replace(limits, nodes=limits.nodes or bounds.nodes)
+        )
+        order = Order(request=request, blobs=str(self._blobs.absolute()), out=str(out.absolute()))
+        seconds = limits.seconds or bounds.seconds
+        return WorkItem(
+            key=begun.key,
+            entry=ENTRY,
+            data=msgspec.json.encode(order),
+            live=True,
+            limits=WorkLimits(
+                interrupt_s=seconds,
+                patience_s=seconds + JOB_PATIENCE_S,
+                rss_bytes=limits.rss_bytes or int(bounds.rss_gib * 2**30),
+                cores=limits.threads,
+            ),
+            files=WorkFiles(folder=order.blobs, reads=blobs_of(request), out=order.out, early=INCUMBENTS),
+        )
 
     def _fail(self, begun: Begun, outcome: Outcome) -> None:
         """End a job that cannot be begun."""
-        self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
-
-    def _is_spent(self, ledger: Ledger, token: str) -> bool:
-        """Return True if a token has had its hours, with those of what runs."""
-        return token != "" and ledger.worked_s(token) >= self._doors.quota(token).hours * 3600
+        self._close(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
     def _stop_spent(self) -> None:
         """Interrupt the jobs of tokens that have had their hours."""
@@ -379,7 +384,8 @@ class Scheduler:
             return
         self._measured = time.monotonic()
         with suppress(FileError):  # it is told where something is due; hours that are over are so later
-            spent = self._writer.do(lambda ledger: {token for token in tokens if self._is_spent(ledger, token)})
+            quota_of = self._authenticator.quota
+            spent = self._writer.do(lambda ledger: {name for name in tokens if ledger.is_spent(name, quota_of(name))})
             for key, begun in self._running.items():
                 if begun.token in spent and key not in self._interrupted:
                     self._spent.add(key)
@@ -388,13 +394,13 @@ class Scheduler:
     def _interrupt(self) -> None:
         """Interrupt what is to be cancelled; what is not running any more has ended since."""
         while not self._cancels.empty():
-            asked = self._cancels.get()
+            cancel = self._cancels.get()
             for key, begun in self._running.items():
-                if begun.id == asked.job and asked.attempt in (None, begun.attempt):
-                    self._stop(key, again=asked.again)
+                if begun.id == cancel.job and cancel.attempt in (None, begun.attempt):
+                    self._stop(key, again=cancel.again)
         for key, stop in self._interrupted.items():
-            if key not in self._over and (due := stop.due()) is not None:
-                self._executor.cancel(key, due)
+            if key not in self._over and (signum := stop.next_signal()) is not None:
+                self._executor.cancel(key, signum)
 
     def _stop(self, key: str, *, again: bool = False) -> None:
         """Interrupt an attempt, once; `again`: one that was interrupted before is ended."""
@@ -406,28 +412,28 @@ class Scheduler:
         elif again:
             self._interrupted[key].hurry()
 
-    def _take(self, heard: list[Heard]) -> None:
-        """Keep what was heard: events of one job that come together in one act."""
+    def _take(self, items: list[WorkEvent]) -> None:
+        """Store the events of workers, those of one job that come together in one act."""
         events: dict[str, list[Event]] = {}
-        for item in heard:
+        for item in items:
             key = item.work.key
             if isinstance(item, ProgressMessage):
-                event = event_of(item)
+                data = msgspec.json.decode(item.data)
+                event = Event(kind=data.pop("event"), data=data)
                 self._logged[key] += event.kind == "log"
-                may_tell = event.kind != "log" or self._logged[key] <= MOST_LOGGED
-                if may_tell:
+                if event.kind != "log" or self._logged[key] <= MOST_LOGGED:
                     events.setdefault(key, []).append(event)
                 continue
             self._note(key, events.pop(key, []))
             self._ended(item)
-        for key, told in events.items():
-            self._note(key, told)
-        self._dues.work()
+        for key, news in events.items():
+            self._note(key, news)
+        self._pending.work()
 
     def _note(self, key: str, events: list[Event]) -> None:
         if events:
             begun = self._running[key]
-            self._dues.add(
+            self._pending.add(
                 lambda ledger: ledger.note(begun.number, begun.attempt, events),
                 lambda ours: None if ours else self._stop(key),
             )
@@ -436,14 +442,19 @@ class Scheduler:
         begun = self._running[item.work.key]
         self.ran.add(item.seconds)
         if isinstance(item, WorkResult):
-            self._answered(begun, outcome_of(item), reused=item.reused)
+            done = msgspec.json.decode(item.data, type=Done)
+            outcome = Outcome(
+                exit_code=done.exit_code, error=done.error, where=done.where, remedy=done.remedy,
+                result=done.result, files=done.files, digests=done.digests, seconds=item.seconds,
+            )  # fmt: skip
+            self._answered(begun, outcome, reused=item.reused)
         elif self._ending.is_set():
             self._release(begun, seconds=item.seconds, found=self._found(begun, item.seconds))
         elif item.why == "place":
             self._release(begun, seconds=item.seconds, why=item.detail, found=self._found(begun, item.seconds))
         elif item.why == "death":
             lost, found = item, self._found(begun, item.seconds)
-            self._due(
+            self._close(
                 begun, lambda ledger: ledger.lose(begun.number, begun.attempt, lost.detail, lost.seconds, found=found)
             )
         else:
@@ -453,7 +464,7 @@ class Scheduler:
                 left, exit_code=Exit.NOTHING, error=item.detail, where=None, remedy=remedy
             )
             keeps = bool(left.files)
-            self._due(
+            self._close(
                 begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome, keeps=keeps)
             )
 
@@ -470,14 +481,14 @@ class Scheduler:
     def _answered(self, begun: Begun, outcome: Outcome, *, reused: bool) -> None:
         if outcome.exit_code == Exit.BUG and reused:  # it may be its worker's fault, which is not used again
             why = f"tried again in another worker: {outcome.error}"
-            self._due(
+            self._close(
                 begun,
                 lambda ledger: ledger.lose(begun.number, begun.attempt, why, outcome.seconds, failure=outcome),
             )
             return
         keeps = bool(outcome.files) and self._settle(begun)
         if begun.key in self._spent and _interrupted(outcome) and not keeps:
-            hours = self._doors.quota(begun.token).hours
+            hours = self._authenticator.quota(begun.token).hours
             error = f"its token has had its {hours:g} hours of the last 24 before there was a plan"
             outcome = msgspec.structs.replace(
                 outcome, error=error, where=None, remedy="wait, or ask for a larger quota"
@@ -486,12 +497,12 @@ class Scheduler:
             self._release(begun, seconds=outcome.seconds, found=outcome if keeps else None)
             return
         state = State.DONE if outcome.exit_code == 0 or (keeps and _interrupted(outcome)) else State.FAILED
-        self._due(
+        self._close(
             begun, lambda ledger: ledger.finish(begun.number, begun.attempt, state, outcome, keeps=keeps), clears=True
         )
 
-    def _due(self, begun: Begun, act: Callable[[Ledger], bool], *, clears: bool = False) -> None:
-        """An attempt's last act, to be written; `clears`: what other attempts left than the kept one goes then."""
+    def _close(self, begun: Begun, act: Callable[[Ledger], bool], *, clears: bool = False) -> None:
+        """Queue an attempt's last act; `clears`: then remove the files of all attempts but the kept one."""
 
         def done(ledger: Ledger) -> tuple[bool, int]:
             ours = act(ledger)
@@ -509,7 +520,7 @@ class Scheduler:
                 self._clear(begun, kept)
 
         self._over.add(begun.key)
-        self._dues.add(done, written)
+        self._pending.add(done, written)
 
     def _settle(self, begun: Begun) -> bool:
         """Make the names of an attempt's files last, as they do themselves; False where another server removed them."""
@@ -527,7 +538,9 @@ class Scheduler:
         self, begun: Begun, *, seconds: float, why: str = "the service ended", found: Outcome | None = None
     ) -> None:
         why = why if found is None else f"{why}; what was found is kept"
-        self._due(begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, found=found, seconds=seconds))
+        self._close(
+            begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, found=found, seconds=seconds)
+        )
 
     def _clear(self, begun: Begun, kept: int) -> None:
         """Remove what a job's attempts left, but for that of the one that is kept."""
@@ -547,7 +560,7 @@ def _settle_jobs(ledger: Ledger, left: Departure) -> list[str]:
 
 
 @contextmanager
-def _told_of(then: str) -> Iterator[None]:
+def _logged_failures(then: str) -> Iterator[None]:
     """Log that files cannot be looked at or removed, and what that means, and go on."""
     try:
         yield

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto.core.errors import UsageError
-from pesto.core.executing.worker_process import usable_memory_bytes
+from pesto.core.executing.child_process import usable_memory_bytes
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import shown
 from pesto.core.files.toml import load
@@ -47,10 +47,13 @@ class Certificate:
             ) from None
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
-                what = f"the key {key} is not that of the certificate {chain} - give the key that it was made with"
-            else:
-                what = f"{chain} and {key} are no certificate and key - give PEM files, the server's certificate first"
-            raise UsageError(what) from error
+                raise UsageError.build(
+                    f"the key {key} is not that of the certificate {chain}", remedy="give the key that it was made with"
+                ) from error
+            raise UsageError.build(
+                f"{chain} and {key} are no certificate and key",
+                remedy="give PEM files, the server's certificate first",
+            ) from error
         return context
 
 

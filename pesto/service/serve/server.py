@@ -21,7 +21,7 @@ from pesto.service.serve.service import Service, Watchers
 from pesto.service.serve.store.ledger import BLOBS
 from pesto.service.serve.store.opening import opened_store
 from pesto.service.serve.telemetry import AccessLog, RequestTimes
-from pesto.service.serve.tokens import Doorkeeper, listed
+from pesto.service.serve.tokens import TokenAuthenticator, listed
 from pesto.service.serve.webhooks import Webhooks
 from pesto.verbs.jobs.request import READY
 
@@ -65,9 +65,9 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
         store = stack.enter_context(opened_store(folder, config.database, watchers.told))
         loopback = config.host in LOOPBACK
         had_tokens = store.readings.had_tokens()
-        doors = Doorkeeper(folder, loopback=loopback, had_tokens=had_tokens, changed=watchers.told_all)
+        authenticator = TokenAuthenticator(folder, loopback=loopback, had_tokens=had_tokens, changed=watchers.told_all)
         blobs = Blobs(folder / BLOBS, int(config.upload_gib * 2**30))
-        scheduler = Scheduler(store.writer, executor(), folder, doors, config)
+        scheduler = Scheduler(store.writer, executor(), folder, authenticator, config)
         scheduler.start()
         stack.callback(scheduler.end)
         stack.enter_context(store.beside(scheduler, watchers))
@@ -75,7 +75,7 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
             hooks = config.webhooks
             stack.enter_context(closing(Webhooks(store.writer, folder, private=hooks.private, tries=hooks.tries)))
         yield Service(
-            config=config, folder=folder, store=store, blobs=blobs, doors=doors, scheduler=scheduler,
+            config=config, folder=folder, store=store, blobs=blobs, authenticator=authenticator, scheduler=scheduler,
             watchers=watchers, diffs=asyncio.Semaphore(2), access_log=access_log, request_times=RequestTimes(),
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from pesto.service.serve.scheduler import Scheduler
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.store.opening import Store
 from pesto.service.serve.telemetry import AccessLog, RequestTimes
-from pesto.service.serve.tokens import Doorkeeper
+from pesto.service.serve.tokens import TokenAuthenticator
 
 
 class Watchers:
@@ -76,7 +76,7 @@ class Service:
     folder: Path
     store: Store
     blobs: Blobs
-    doors: Doorkeeper
+    authenticator: TokenAuthenticator
     scheduler: Scheduler
     watchers: Watchers
     access_log: AccessLog

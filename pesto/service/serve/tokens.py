@@ -19,6 +19,7 @@ from pesto.core.files.json import decode_json, encode_json, quoted, shown
 from pesto.core.files.lock import LockKind, hold_lock
 from pesto.core.files.toml import suggest
 from pesto.core.quantities import size
+from pesto.service.serve.refusals import RefusedError
 
 FILE = "tokens.json"
 """Name of the token file in the service's folder."""
@@ -212,7 +213,7 @@ def remove(folder: Path, name: str, *, cancel: bool = False, give: str | None = 
         _write(folder, _File(tokens=rest, removed=removed, departures=departures))
 
 
-class Doorkeeper:
+class TokenAuthenticator:
     """Authenticates requests by the folder's tokens, which are read again when their file changes.
 
     A service that others can reach answers nobody without a token, whatever becomes of the file. One on loopback does,
@@ -300,7 +301,21 @@ class Doorkeeper:
             raise FileError.build(f"cannot read {shown(self._path)}: it is no file", remedy="move it away")
         return found.st_mtime_ns, found.st_ino, found.st_size
 
-    def who(self, token: str) -> Token | None:
+    def authenticate(self, authorization: str) -> Token | None:
+        """Return the token of an Authorization header, also an expired one; None while this machine needs none.
+
+        RefusedError (401) for a header without a known token.
+        """
+        self.refresh()
+        if self.open:
+            return None
+        scheme, _, secret = authorization.partition(" ")
+        token = self.find(secret.strip()) if scheme.lower() == "bearer" else None
+        if token is None:
+            raise RefusedError(401, "no token that is known here", remedy="send Authorization: Bearer TOKEN")
+        return token
+
+    def find(self, token: str) -> Token | None:
         """Return the token of a secret, also an expired one; None for one that is not known.
 
         The file is looked at for an unknown one, so that a new token is known at once. Takes as long whichever

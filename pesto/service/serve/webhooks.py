@@ -44,31 +44,23 @@ class DueWebhook(NamedTuple):
     """The job as it has ended; None where it was deleted."""
 
 
-MOST_UNTOLD = 200
-"""Webhooks of a token that may wait; beyond, its jobs may name no address."""
 _IN_TURN = """SELECT job FROM (
     SELECT job, due, row_number() OVER (PARTITION BY token ORDER BY due, job) AS turn
     FROM webhooks LEFT JOIN jobs ON number = job WHERE due <= ?
 ) AS ranked ORDER BY turn, due, job LIMIT ?"""
 
 
-def untold_webhooks(ledger: Ledger, token: str) -> int:
-    """Return how many webhooks of a token's jobs are to be told."""
-    asked = "SELECT count(*) FROM webhooks JOIN jobs ON number = job WHERE token = ?"
-    return int(ledger.database.execute(asked, (token,)).fetchone()[0])
-
-
 def claim_webhooks(ledger: Ledger, now: float, most: int, pause_s: Callable[[int], float]) -> list[DueWebhook]:
     """Return what is due, tokens in turn, which is due again only after a pause: no other server takes it meanwhile."""
     database, found = ledger.database, list[DueWebhook]()
-    locked = database.words.unless_locked
+    locked = database.dialect.unless_locked
     # The outer condition is looked at again for a row that another server has changed since.
-    asked = f"SELECT job, url, tries FROM webhooks WHERE job IN ({_IN_TURN}) AND due <= ? ORDER BY due{locked}"  # noqa: S608
-    for job, url, tries in database.execute(asked, (now, most, now)).fetchall():
+    sql = f"SELECT job, url, tries FROM webhooks WHERE job IN ({_IN_TURN}) AND due <= ? ORDER BY due{locked}"  # noqa: S608
+    for job, url, tries in database.execute(sql, (now, most, now)).fetchall():
         again = now + pause_s(tries + 1)
         database.execute("UPDATE webhooks SET tries = ?, due = ? WHERE job = ?", (tries + 1, again, job))
-        sql = f"SELECT token, {', '.join(_COLUMNS)} FROM jobs WHERE number = ?"  # noqa: S608 - constants
-        row = database.execute(sql, (job,)).fetchone()
+        row_sql = f"SELECT token, {', '.join(_COLUMNS)} FROM jobs WHERE number = ?"  # noqa: S608 - constants
+        row = database.execute(row_sql, (job,)).fetchone()
         told = None if row is None else {"event": "job.ended"} | dict(zip(_COLUMNS, row[1:], strict=True))
         found.append(DueWebhook(job, url, tries + 1, "" if row is None else row[0], told))
     return found
@@ -82,14 +74,18 @@ def drop_webhook(ledger: Ledger, job: int) -> None:
 def check_url(url: str, *, enabled: bool) -> None:
     """Check an address that a request names. RefusedError (422) for one that cannot be, and where none is told."""
     if not enabled:
-        raise RefusedError(422, "this service tells nobody of a job's end - leave out notify", code="webhooks_off")
+        raise RefusedError(
+            422, "this service tells nobody of a job's end", remedy="leave out notify", code="webhooks_off"
+        )
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         good = False
     if not good or not url.isascii() or not url.isprintable() or " " in url or parts.username is not None:
-        raise RefusedError(422, "notify is no address of a receiver - write https://HOST/PATH, without a user in it")
+        raise RefusedError(
+            422, "notify is no address of a receiver", remedy="write https://HOST/PATH, without a user in it"
+        )
 
 
 def origin_of(url: str) -> str:

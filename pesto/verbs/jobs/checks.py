@@ -1,6 +1,6 @@
 """Check a request before it becomes a job, from names alone, and describe requests as JSON Schema."""
 
-from functools import cache, reduce
+from functools import reduce
 from operator import or_
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -64,11 +64,10 @@ def checked(request: JobRequest) -> None:
     for plan in plans_of(request):
         if (plan.blob is None) == (plan.job is None):
             raise UsageError.build("a plan is a blob or of a job", remedy="give one of the two")
-    # UsageError for a preset that is not there.
     name = request.cluster
-    if isinstance(name, str) and name not in _presets():
+    if isinstance(name, str) and name not in (presets := cluster_names()):
         raise UsageError.build(
-            f"no cluster is named {quoted(name)}", remedy=f"{suggest(name, _presets())}; or upload a file"
+            f"no cluster is named {quoted(name)}", remedy=f"{suggest(name, presets)}; or upload a file"
         )
     match request.kind:
         case "solve":
@@ -156,20 +155,15 @@ def first_look_at(source: JobSource) -> None:
 
 
 def _fields(request: JobRequest) -> None:
-    """UsageError for a field that says nothing of the kind."""
-    go, plain = fields_of(request.kind), _plain()
+    """Raise UsageError for a field that the kind does not have."""
+    known, empty = fields_of(request.kind), JobRequest(kind="solve")
     for name in request.__struct_fields__:
-        if name not in go and getattr(request, name) != getattr(plain, name):
+        if name not in known and getattr(request, name) != getattr(empty, name):
             raise UsageError.build(f"{name} does not go with the kind {request.kind}", remedy="leave it out")
 
 
-@cache
-def _plain() -> JobRequest:
-    return JobRequest(kind="solve")
-
-
 def _texts(request: JobRequest) -> None:
-    """UsageError for a text that would harm where it is shown, and for a name that no file can have."""
+    """Raise UsageError for a text that would harm where it is shown, and for a name that no file can have."""
     for what, text in (("label", request.label), ("methods", request.methods), ("cuts", request.cuts)):
         if text is not None and not text.isprintable():
             raise UsageError.build(
@@ -181,11 +175,6 @@ def _texts(request: JobRequest) -> None:
             raise UsageError.build(
                 f"no file can be called {quoted(name)}", remedy="give a short name, such as step.json"
             )
-
-
-@cache
-def _presets() -> tuple[str, ...]:
-    return cluster_names()
 
 
 def _check_cuts(request: JobRequest) -> None:
@@ -208,45 +197,31 @@ def _check_cuts(request: JobRequest) -> None:
 
 
 def request_schema(refs: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of all kinds, and those that it refers to, by name; `refs` makes of {name} what refers to it.
+    """Return the JSON schema of all kinds, and the schemas it refers to by name; `refs` formats {name} as a reference.
 
     What it admits can still be refused: names that are not known, values out of range, files that are not there.
     """
-    kinds = [_of(kind) for kind in get_args(Kind)]
+    kinds: list[Any] = []
+    for kind in get_args(Kind):
+        names, title = settings_of(kind), kind.capitalize()
+        options = [each for each in options_of(Settings) if each.name in names]
+        fields = [(each.name, each.checked_kind | None, None) for each in options]
+        settings = msgspec.defstruct(f"{title}Settings", fields, kw_only=True, forbid_unknown_fields=True)
+        kinds.append(_request_type(f"{title}Job", kind, settings))
+        kinds[-1].__doc__ = f"A job of the kind {kind}."
     (schema,), parts = msgspec.json.schema_components([reduce(or_, kinds)], ref_template=refs)
     return schema, parts
 
 
-def _of(kind: Kind) -> Any:
-    """A type of requests of one kind alone."""
-    some = _settings(f"{kind.capitalize()}Settings", settings_of(kind))
-    made = _some(f"{kind.capitalize()}Job", JobRequest, fields_of(kind), needed_of(kind), tag=kind, settings=some)
-    made.__doc__ = f"A job of the kind {kind}."
-    return made
-
-
-def _settings(name: str, some: tuple[str, ...]) -> Any:
-    """A type of some options of a solve, with their bounds and texts; each may be left out, or null."""
-    options = [option for option in options_of(Settings) if option.name in some]
-    fields = [(option.name, option.checked_kind | None, None) for option in options]
-    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
-
-
-def _some(
-    name: str, whole: type[msgspec.Struct], fields: tuple[str, ...], needed: tuple[str, ...], tag: str | None = None,
-    **others: type[msgspec.Struct],
-) -> Any:  # fmt: skip
-    """A type like `whole` with these fields alone, of other types where `others` says so."""
-    hints, found = get_type_hints(whole, include_extras=True), list[tuple[Any, ...]]()
-    for field in msgspec.structs.fields(whole):
-        if field.name in needed:
+def _request_type(name: str, kind: Kind, settings: type[msgspec.Struct]) -> Any:
+    """Return a type of requests of one kind alone: with its fields, those that it needs without None."""
+    hints, fields = get_type_hints(JobRequest, include_extras=True), list[tuple[Any, ...]]()
+    for field in msgspec.structs.fields(JobRequest):
+        if field.name in needed_of(kind):
             hint = hints[field.name]
-            without_none = reduce(or_, [one for one in get_args(hint) if one is not type(None)])
-            found.append((field.name, without_none))
-        elif field.name in others:
-            found.append((field.name, others[field.name], msgspec.field(default_factory=others[field.name])))
-        elif field.name in fields and field.name != "kind":
-            found.append((field.name, hints[field.name], field.default))
-    return msgspec.defstruct(
-        name, found, tag=tag, tag_field=None if tag is None else "kind", kw_only=True, forbid_unknown_fields=True
-    )
+            fields.append((field.name, reduce(or_, [one for one in get_args(hint) if one is not type(None)])))
+        elif field.name == "settings":
+            fields.append((field.name, settings, msgspec.field(default_factory=settings)))
+        elif field.name in fields_of(kind) and field.name != "kind":
+            fields.append((field.name, hints[field.name], field.default))
+    return msgspec.defstruct(name, fields, tag=kind, tag_field="kind", kw_only=True, forbid_unknown_fields=True)

@@ -70,8 +70,8 @@ class JobSource(_Asked, frozen=True):
 class _Given(_Asked, frozen=True):
     """Options of which some are given, each None where it is not."""
 
-    def given(self) -> dict[str, float | str]:
-        """What is given, by name."""
+    def given(self) -> dict[str, Any]:
+        """Return the options that are given, by name."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 
 
@@ -181,8 +181,10 @@ def kept_request(data: bytes) -> JobRequest | None:
 
 
 def blobs_of(request: JobRequest) -> tuple[str, ...]:
-    """SHA-256 of the uploaded files that a job needs, each once."""
-    files = [request.source, request.cluster, request.costs, *plans_of(request)]
+    """Return the SHA-256 of the uploaded files that a job needs, each once."""
+    files = [
+        request.source, request.cluster, request.costs, request.plan, request.start, request.beside, *request.against
+    ]  # fmt: skip
     return tuple(dict.fromkeys(sha for file in files if (sha := getattr(file, "blob", None)) is not None))
 
 
@@ -192,11 +194,6 @@ def digests_of(request: JobRequest) -> dict[str, str]:
     others = {f"against {k}": plan for k, plan in enumerate(request.against, 1)}
     named = files | {"start": request.start, "beside": request.beside} | others
     return {name: sha for name, file in named.items() if (sha := getattr(file, "blob", None)) is not None}
-
-
-def jobs_of(request: JobRequest) -> tuple[str, ...]:
-    """Ids of the jobs whose plans a job needs, each once."""
-    return tuple(dict.fromkeys(plan.job for plan in plans_of(request) if plan.job is not None))
 
 
 def plans_of(request: JobRequest) -> Iterator[PlanFile]:

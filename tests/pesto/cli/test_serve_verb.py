@@ -42,9 +42,9 @@ def test_tokens_are_listed_with_role_expiry_and_last_use(said):
 
 def test_a_use_is_listed(said, tmp_path):
     token = said("add", "ann").strip()
-    doors = tokens.Doorkeeper(tmp_path, loopback=True)
-    assert doors.who(token).name == "ann"
-    doors.save_uses(now=True)
+    authenticator = tokens.TokenAuthenticator(tmp_path, loopback=True)
+    assert authenticator.find(token).name == "ann"
+    authenticator.save_uses(now=True)
     assert json.loads(said("list", "--json"))["tokens"][0]["last_used"] == pytest.approx(time.time(), abs=3600)
     assert said("list").splitlines()[1].split()[-2] == time.strftime("%Y-%m-%d")
 
@@ -56,7 +56,7 @@ def test_a_token_is_removed_with_or_without_its_jobs(said, tmp_path):
     said("remove", "bob", "--jobs", "cancel")
     said("remove", "eve", "--give", "zoe")
     assert [one.name for one in tokens.listed(tmp_path)] == ["zoe"]
-    departures = tokens.Doorkeeper(tmp_path, loopback=True).departures
+    departures = tokens.TokenAuthenticator(tmp_path, loopback=True).departures
     assert [(one.name, one.to) for one in departures] == [("bob", ""), ("eve", "zoe")]
     with pytest.raises(UsageError, match="both cancelled and given"):
         said("remove", "zoe", "--jobs", "cancel", "--give", "ann")

@@ -23,7 +23,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from pesto.core.distribution import VERSION
 from pesto.core.errors import Exit, PestoError
-from pesto.service.protocol import ProblemReply
+from pesto.service.protocol import Problem
 from pesto.service.serve.http.caller import SERVICE, caller, refuse_doubled_headers
 from pesto.service.serve.http.connections import IDLE_S, Gate, LimitedProtocol, is_logged
 from pesto.service.serve.http.file_routes import OTHER, TYPES, blob_routes, file_routes
@@ -68,7 +68,7 @@ def answering_at_the_end(app: ASGIApp, watchers: Watchers) -> ASGIApp:
 async def _refuse(scope: Any, send: Send) -> None:
     record = record_of(scope)
     record.code = code_of(503)
-    problem = ProblemReply(
+    problem = Problem(
         error="the service ends", remedy="send it again in a moment", exit_code=int(Exit.IO), code=record.code,
         request_id=record.id,
     )  # fmt: skip
@@ -96,7 +96,7 @@ class Document(JsonRenderPlugin):
         kinds: dict[str, Any] = {kind: {} for kind in (*sorted(TYPES.values()), OTHER)}
         paths["/v1/jobs/{name}/files/{file}"]["get"]["responses"]["200"]["content"] = kinds
         schemas = {name: part for name, part in components["schemas"].items() if name not in _WHOLE} | parts
-        schemas["ProblemReply"]["properties"]["code"] |= {"enum": list(CODES)}
+        schemas["Problem"]["properties"]["code"] |= {"enum": list(CODES)}
         return self.render_json(request, openapi_schema | {"components": components | {"schemas": schemas}})
 
 
@@ -216,7 +216,7 @@ async def _until_told(server: Server, service: Service, bound: socket.socket, re
 def _read_again(server: Server, service: Service) -> None:
     """Read tokens and the certificate again; those that cannot be read stay as they are."""
     _LOG.info("SIGHUP: tokens and certificate are read again")
-    service.doors.refresh(at_once=True)
+    service.authenticator.refresh(at_once=True)
     if server.certificate is not None:
         try:
             server.certificate.reload()

@@ -1,6 +1,7 @@
 """The caller of a request, by its token or as the machine itself, and which role may use which route."""
 
 import re
+import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -94,47 +95,40 @@ class Caller:
 
     async def job(self, name: str) -> Job:
         """A job that the route may be about; RefusedError (404) for another's as for none."""
-        found = await self.service.store.reader.asked(lambda store: store.job(name))
+        found = await self.service.store.reader.ask(lambda store: store.job(name))
         if found is None or self.owner not in (None, found.token):
             raise no_job(name)
         return found
-
-    def require_valid(self) -> None:
-        """RefusedError (401) once the token was removed or has expired."""
-        if not self.service.doors.admits(self.token_id):
-            raise RefusedError(401, "this token was removed or has expired - ask for a new one", code="token_expired")
 
 
 def caller(request: Asking) -> Caller:
     """Return who asks. RefusedError (401) without a known token, (403) where its role may not ask this.
 
-    Where the service needs none (`Doorkeeper.open`) the machine itself may ask; a page of another site may not, neither
-    under its own host's name, by which a browser has been led here, nor under this one's: then it is the page's origin
-    that is another.
+    Where the service needs no token the machine itself may ask; a page of another site may not, neither under its own
+    host's name, by which a browser has been led here, nor under this one's: then the page's origin is another.
     """
     service: Service = request.app.state[SERVICE]
-    service.doors.refresh()
+    token = service.authenticator.authenticate(request.headers.get("authorization", ""))
     route = (request.method, request.scope["path_template"])
-    if service.doors.open:
+    if token is None:
         named, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
+        remedy = "add a token: pesto serve token add"
         if _PORT.sub("", named).strip("[]") not in LOOPBACK:
-            raise RefusedError(403, "this service answers its own machine alone - add a token: pesto serve token add")
+            raise RefusedError(403, "this service answers its own machine alone", remedy=remedy)
         if origin is not None and origin.lower().partition("://")[2] != named:
-            raise RefusedError(403, "a page of another site may not ask - add a token: pesto serve token add")
+            raise RefusedError(403, "a page of another site may not ask", remedy=remedy)
         return Caller("", MACHINE, service, access=access_of(*route, Role.USER))
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    found = service.doors.who(token.strip()) if scheme.lower() == "bearer" else None
-    if found is None:
-        raise RefusedError(401, "no token that is known here - send Authorization: Bearer TOKEN")
-    access = access_of(*route, found.role)
-    who = Caller(found.name, found.quota, service, found.role, found.id, access)
     record = record_of(request.scope)
-    record.token, record.role = found.name, found.role.value
-    who.require_valid()
+    record.token, record.role = token.name, token.role.value
+    if not token.valid(time.time()):
+        raise RefusedError(
+            401, "this token was removed or has expired", remedy="ask for a new one", code="token_expired"
+        )
+    access = access_of(*route, token.role)
     if not access:
-        what = f"the token {found.name} is of a {found.role}, who may not do this"
-        raise RefusedError(403, f"{what} - use another token", code="forbidden_role")
-    return who
+        what = f"the token {token.name} is of a {token.role}, who may not do this"
+        raise RefusedError(403, what, remedy="use another token", code="forbidden_role")
+    return Caller(token.name, token.quota, service, token.role, token.id, access)
 
 
 async def refuse_doubled_headers(request: Asking) -> None:
@@ -145,7 +139,7 @@ async def refuse_doubled_headers(request: Asking) -> None:
     names = [name for name, _ in request.scope["headers"]]
     for name in _ONCE:
         if names.count(name) > 1:
-            raise RefusedError(400, f"the request has several headers {name.decode().title()} - send one")
+            raise RefusedError(400, f"the request has several headers {name.decode().title()}", remedy="send one")
 
 
 Who = NamedDependency[Caller]

@@ -17,7 +17,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pesto.core.errors import Exit
-from pesto.service.protocol import ProblemReply
+from pesto.service.protocol import Problem
 from pesto.service.serve.refusals import code_of
 from pesto.service.serve.serve_config import Certificate, ServeConfig
 
@@ -70,10 +70,10 @@ class Gate:
             return True
         self.note(f"beyond {self._most} connections, or {self._each} of one address")
         same = [other for other, at in self._reserved.items() if at == address]
-        crowd = same if len(same) >= RESERVE_EACH else list(self._reserved)
-        if len(crowd) >= (RESERVE_EACH if crowd is same else RESERVE):
-            self.leave(crowd[0])
-            crowd[0].drop()
+        reserved = same if len(same) >= RESERVE_EACH else list(self._reserved)
+        if len(reserved) >= (RESERVE_EACH if reserved is same else RESERVE):
+            self.leave(reserved[0])
+            reserved[0].drop()
         self._reserved[connection] = address
         return False
 
@@ -332,7 +332,7 @@ def _answer(status: int) -> tuple[_Headers, bytes]:
     """Return the headers and the body of a refusal."""
     error, remedy = _SAYS[status]
     name = secrets.token_hex(8)
-    problem = ProblemReply(
+    problem = Problem(
         error=error, remedy=remedy, exit_code=int(Exit.USAGE), code=code_of(status), request_id=name
     )  # fmt: skip
     body = msgspec.json.encode(problem)

@@ -25,7 +25,7 @@ from pesto.service.serve.refusals import RefusedError, full
 from pesto.service.serve.service import Service
 from pesto.service.serve.store.job_records import Job
 from pesto.verbs.jobs.request import JobRequest, blobs_of, kept_request
-from pesto.verbs.jobs.work import given
+from pesto.verbs.jobs.run_job import linked_files
 
 FILES = {"plan": "plan.json", "report": "report.html", "trace": "trace.json.gz", "explain": "explain.json"}
 """Routes of single files, and the file of each."""
@@ -94,11 +94,11 @@ async def diff(
     if _same(tag, match):
         return _unchanged(tag)
     if caller.service.diffs.locked():
-        raise full("two plans are being compared already - try again", 2)
+        raise full("two plans are being compared already", 2, remedy="try again")
     async with caller.service.diffs:
         asked = kept_request(first.request)
         for sha in blobs_of(asked) if asked is not None else ():
-            await caller.service.blobs.intact(sha)  # hashed here in a thread, for `given` to find it done
+            await caller.service.blobs.intact(sha)  # hashed here in a thread, for `linked_files` to find it done
         with _graph_options(asked, caller) as options:
             said = await _told("diff", *map(str, files), *options, "--json")
     headers = {"ETag": f'"{tag}"', "Cache-Control": _ALONE["Cache-Control"]}
@@ -125,7 +125,7 @@ async def _digest(job: Job, path: Path) -> str | None:
     """Return a file's SHA-256; None where its job left none. RefusedError (410) if it is another than the job wrote."""
     written = None if job.outcome is None else job.outcome.digests.get(path.name)
     if written is not None and await asyncio.to_thread(file_sha256, path) != written:
-        raise RefusedError(410, f"{path.name} of the job {job.id} was changed on the disk - submit it again")
+        raise RefusedError(410, f"{path.name} of the job {job.id} was changed on the disk", remedy="submit it again")
     return written
 
 
@@ -142,16 +142,20 @@ def _unchanged(tag: str) -> Response[Any]:
 def _path(job: Job, name: str, caller: Caller) -> Path:
     """Return the path of a job's file. RefusedError 404 for none, 409 for not yet, 410 for removed."""
     if job.expired:
-        raise RefusedError(410, f"the files of job {job.id} were removed to make room - submit it again")
+        raise RefusedError(410, f"the files of job {job.id} were removed to make room", remedy="submit it again")
     if not job.kept:
         if job.state in FINAL:
-            raise RefusedError(404, f"the job {job.id} is {job.state} and left no file - see GET /v1/jobs/{job.id}")
-        what = f"the job {job.id} is {job.state} - wait for it: GET /v1/jobs/{job.id}/events"
-        raise RefusedError(409, what, code="not_yet")
+            raise RefusedError(
+                404, f"the job {job.id} is {job.state} and left no file", remedy=f"see GET /v1/jobs/{job.id}"
+            )
+        remedy = f"wait for it: GET /v1/jobs/{job.id}/events"
+        raise RefusedError(409, f"the job {job.id} is {job.state}", remedy=remedy, code="not_yet")
     folder = caller.service.scheduler.results(job.id, job.kept)
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     if name not in names or (job.outcome is not None and name not in job.outcome.files):
-        raise RefusedError(404, f"the job {job.id} of kind {job.kind} has no such file - its files are in `files`")
+        raise RefusedError(
+            404, f"the job {job.id} of kind {job.kind} has no such file", remedy="its files are in `files`"
+        )
     return folder / name
 
 
@@ -161,7 +165,7 @@ def _graph_options(request: JobRequest | None, caller: Caller) -> Iterator[list[
     if request is None or request.source is None or request.source.blob is None:
         yield []
         return
-    with TemporaryDirectory() as folder, given(request, caller.service.blobs.folder, Path(folder)) as files:
+    with TemporaryDirectory() as folder, linked_files(request, caller.service.blobs.folder, Path(folder)) as files:
         source = files.source
         yield [f"--graph={source.file}", *(f"--fetch={op}" for op in source.fetch)]
 
@@ -176,13 +180,13 @@ async def _told(*words: str) -> dict[str, Any]:
         said, _ = await asyncio.wait_for(process.communicate(), _DIFF_S)
         found: dict[str, Any] = msgspec.json.decode(said)
     except (TimeoutError, msgspec.DecodeError) as error:
-        raise RefusedError(422, "the two plans cannot be compared here - use pesto diff") from error
+        raise RefusedError(422, "the two plans cannot be compared here", remedy="use pesto diff") from error
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()  # its end is heard of while the event loop still runs
     if process.returncode:
-        raise RefusedError(422, f"{found.get('error')} - {found.get('remedy')}")
+        raise RefusedError(422, f"{found.get('error')}", remedy=f"{found.get('remedy')}")
     return found
 
 
@@ -230,9 +234,9 @@ async def known(
 
 async def _is_there(service: Service, digest: str) -> bool:
     """Return True if a file is remembered and on the disk as it was sent; it counts as wanted now."""
-    if await service.store.reader.asked(lambda store: store.blob(digest)) is None:
+    if await service.store.reader.ask(lambda store: store.blob(digest)) is None:
         return False
-    return await service.blobs.intact(digest) and await service.store.writer.asked(
+    return await service.blobs.intact(digest) and await service.store.writer.ask(
         lambda ledger: ledger.touch_blob(digest)
     )
 

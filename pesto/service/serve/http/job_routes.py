@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from litestar import Response, Router, delete, get, post, route
@@ -24,33 +24,38 @@ from pesto.service.serve.refusals import RefusedError, full
 from pesto.service.serve.serve_config import JobBounds
 from pesto.service.serve.store.database import AGAIN_S, LaterError
 from pesto.service.serve.store.job_records import Job, Numbered, Submission
-from pesto.service.serve.store.ledger import Ledger
+from pesto.service.serve.store.ledger import SubmitLimits
 from pesto.service.serve.store.readings import CURSOR, JobFilter, Readings
 from pesto.service.serve.store.waiting import Waiting
-from pesto.service.serve.tokens import MACHINE, Quota
-from pesto.service.serve.webhooks import MOST_UNTOLD, check_url, origin_of, untold_webhooks
+from pesto.service.serve.tokens import MACHINE
+from pesto.service.serve.webhooks import check_url, origin_of
 from pesto.verbs.jobs.checks import checked
-from pesto.verbs.jobs.request import JobRequest, Kind, blobs_of, digests_of, jobs_of, kept_request, resolved
-
-# A stored job as the service's answer describes it.
+from pesto.verbs.jobs.request import BlobFile, JobRequest, Kind, blobs_of, digests_of, kept_request, plans_of, resolved
 
 
 def job_reply(job: Job, place: int | None, *, whole: bool = False) -> JobReply:
-    """Return a job as it is told, with its place in the queue; `whole`: and with its request."""
-    asked = kept_request(job.request) if job.request else None
-    came = job.outcome if job.state in FINAL else None
-    there = None if job.expired else job.outcome
+    """Return the answer that describes a job, with its place in the queue; `whole`: and with its request."""
+    request = kept_request(job.request) if job.request else None
+    about = cluster = variant = shown = None
+    if request is not None:
+        about, cluster = request.source or request.plan, request.cluster
+        variant = None if request.source is None else request.source.variant
+        if whole:  # without the part of an address that only its receiver should know
+            notify = request.notify and origin_of(request.notify)
+            shown = msgspec.to_builtins(msgspec.structs.replace(request, notify=notify))
+    ended = job.outcome if job.state in FINAL else None
+    stored = None if job.expired else job.outcome
     return JobReply(
         id=job.id,
         number=job.number,
         kind=job.kind,
         label=job.label,
-        source=job.model or _file_name(asked),
-        variant=(asked.source.variant if asked is not None and asked.source is not None else None) or "",
-        cluster=_cluster(asked),
-        settings={} if asked is None else asked.settings.given(),
-        reads={} if asked is None else digests_of(asked),
-        request=_request(asked) if whole and asked is not None else None,
+        source=job.model or (about and (about.name or about.blob)) or "",
+        variant=variant or "",
+        cluster=(cluster.name or cluster.blob) if isinstance(cluster, BlobFile) else cluster or "",
+        settings={} if request is None else request.settings.given(),
+        reads={} if request is None else digests_of(request),
+        request=shown,
         priority=job.priority,
         state=job.state,
         place=place,
@@ -66,35 +71,15 @@ def job_reply(job: Job, place: int | None, *, whole: bool = False) -> JobReply:
         started=job.started,
         finished=job.finished,
         seconds=job.seconds,
-        exit_code=None if came is None else came.exit_code,
-        error=None if came is None else came.error,
-        where=None if came is None else came.where,
-        remedy=None if came is None else came.remedy,
-        result={} if came is None else came.result,
-        files=() if there is None else there.files,
-        digests={} if there is None else there.digests,
+        exit_code=None if ended is None else ended.exit_code,
+        error=None if ended is None else ended.error,
+        where=None if ended is None else ended.where,
+        remedy=None if ended is None else ended.remedy,
+        result={} if ended is None else ended.result,
+        files=() if stored is None else stored.files,
+        digests={} if stored is None else stored.digests,
         expired=job.expired,
     )
-
-
-def _request(asked: JobRequest) -> dict[str, Any]:
-    """The request without the part of an address that only its receiver should know."""
-    if asked.notify is not None:
-        asked = msgspec.structs.replace(asked, notify=origin_of(asked.notify))
-    found: dict[str, Any] = msgspec.to_builtins(asked)
-    return found
-
-
-def _file_name(asked: JobRequest | None) -> str:
-    """The name of the file that a job is about, or the digest of one without a name."""
-    about = None if asked is None else asked.source or asked.plan
-    return "" if about is None else about.name or about.blob or ""
-
-
-def _cluster(asked: JobRequest | None) -> str:
-    if asked is None or asked.cluster is None:
-        return ""
-    return asked.cluster if isinstance(asked.cluster, str) else asked.cluster.name or asked.cluster.blob
 
 
 PAGE = 50
@@ -103,8 +88,6 @@ MOST_TURNS = 1_000
 """Turns of acts that may wait for the disk; beyond, submissions are refused."""
 PLANS = ("plan.json", "split.json")
 """Files with a job's result; a check takes either."""
-RESERVED_S = 600.0
-"""Seconds of workers that a job of a token reserves, at most, where it has no limit of its own."""
 MOST_FINE = 1024
 _FINE: dict[bytes, None] = {}
 """Digests of the last requests that could be done, the oldest first: requests themselves have up to 1 MiB each."""
@@ -122,7 +105,7 @@ async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Resp
     try:
         name = await _taken(data, body, caller, (key, digest))
     except PestoError:  # a key that is known has its job, whatever has filled up or changed since
-        known = await caller.service.store.reader.asked(lambda store: store.job_of_key(caller.name, key, digest))
+        known = await caller.service.store.reader.ask(lambda store: store.job_of_key(caller.name, key, digest))
         if known is None:
             raise
         name = known
@@ -131,8 +114,8 @@ async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Resp
     return Response(Submitted(id=name, url=url), status_code=202, headers={"Location": url})
 
 
-class _Among(NamedTuple):
-    """Filters beside those of columns."""
+class _MoreFilters(NamedTuple):
+    """Filters of a list beside those of columns."""
 
     since: float | None
     until: float | None
@@ -143,7 +126,7 @@ class _Among(NamedTuple):
 async def jobs(
     caller: Who,
     wanted: NamedDependency[JobFilter],
-    among: NamedDependency[_Among],
+    among: NamedDependency[_MoreFilters],
     after: Annotated[
         str | None, QueryParameter(pattern=f"^{CURSOR}$", description="What the page before has as its `after`.")
     ] = None,
@@ -157,7 +140,7 @@ async def jobs(
         found = [job_reply(job, store.place(job, waiting)) for job in page.jobs]
         return JobsReply(jobs=found, after=page.after, counts=store.counts(caller.owner) if counts else {})
 
-    return await caller.service.store.reader.listed(listed)
+    return await caller.service.store.reader.ask_slow(listed)
 
 
 Name = Annotated[str | None, QueryParameter(max_length=200)]
@@ -183,9 +166,9 @@ def among(
     search: Annotated[
         str | None, QueryParameter(max_length=200, description="A part of label, model, kind, or the id's beginning.")
     ] = None,
-) -> _Among:
+) -> _MoreFilters:
     """Return the rest of which jobs a request lists."""
-    return _Among(since, until, search or None)
+    return _MoreFilters(since, until, search or None)
 
 
 @get("/jobs/{name:str}", responses=refusals(404), summary="Show a job")
@@ -208,17 +191,17 @@ async def cancel(
     service = caller.service
     await caller.job(name)
     if purge != "false":
-        state = await service.store.writer.asked(lambda ledger: ledger.purge(name))
+        state = await service.store.writer.ask(lambda ledger: ledger.purge(name))
         await asyncio.to_thread(service.scheduler.remove_files)
         return Cancelled(id=name, state=state)
-    state = await service.store.writer.asked(lambda ledger: ledger.cancel(name))
+    state = await service.store.writer.ask(lambda ledger: ledger.cancel(name))
     if state == State.CANCELLING:
         service.scheduler.cancel(name)
     return Cancelled(id=name, state=state)
 
 
 async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, bytes]) -> str:
-    """The id of the job, once it is on the disk; `key`: its own and the request's digest."""
+    """Return the id of the job, once it is on the disk; `key`: the Idempotency-Key and the request's digest."""
     service = caller.service
     _check(data, key[1])
     _require_bounds(data, service.scheduler.bounds)
@@ -227,20 +210,22 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     if data.priority > caller.most_priority:
         raise RefusedError(
             422,
-            f"this token may ask for a priority of {caller.most_priority} at most - give a lower one",
+            f"this token may ask for a priority of {caller.most_priority} at most",
+            remedy="give a lower one",
             code="beyond_limit",
         )
     if service.store.writer.waiting > MOST_TURNS:
-        raise full("the disk is behind with what was asked already - try again", 1)
+        raise full("the disk is behind with what was asked already", 1, remedy="try again")
     service.blobs.require_space()
-    kept = PLANS if data.kind == "check" else PLANS[:1]
-    plans = {name: await _adopted(name, caller, kept) for name in jobs_of(data)}
+    files = PLANS if data.kind == "check" else PLANS[:1]
+    jobs = dict.fromkeys(plan.job for plan in plans_of(data) if plan.job is not None)
+    plans = {name: await _adopted(name, caller, files) for name in jobs}
     needed = resolved(data, plans) if plans else data
     for sha in blobs_of(needed):
         if not await service.blobs.intact(sha):
             what = f"no file {sha} was uploaded, or the service's disk has lost or changed it"
-            raise RefusedError(422, f"{what} - PUT it to /v1/blobs/{sha}", code="blob_missing")
-    asked = Submission(
+            raise RefusedError(422, what, remedy=f"PUT it to /v1/blobs/{sha}", code="blob_missing")
+    submission = Submission(
         token=caller.name,
         kind=data.kind,
         model=(data.source.model if data.source is not None else None) or "",
@@ -251,11 +236,10 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
         key=key[0],
         digest=key[1],
         notify=data.notify or "",
+        limit_s=data.limits.seconds,
     )
-    given_s = data.limits.seconds
-    return await service.store.writer.asked(
-        lambda ledger: _queued(ledger, asked, caller.quota, given_s, service.config.queued)
-    )
+    limits = SubmitLimits(caller.quota, service.config.queued)
+    return await service.store.writer.ask(lambda ledger: ledger.submit(submission, limits))
 
 
 def _check(data: JobRequest, digest: bytes) -> None:
@@ -268,64 +252,39 @@ def _check(data: JobRequest, digest: bytes) -> None:
         del _FINE[next(iter(_FINE))]
 
 
-def _queued(ledger: Ledger, asked: Submission, quota: Quota, given_s: float | None, of_all: int) -> str:
-    """Submit, in the writer's thread, unless too much waits; a key that is known is no new job.
-
-    given_s: its own limit of seconds, which it reserves.
-    """
-    if ledger.knows(asked):
-        return ledger.submit(asked)
-    if ledger.waiting.queued_of(asked.token) >= quota.queued:
-        raise full(
-            f"{quota.queued} jobs of this token wait already - wait for them, or cancel some", 10, code="quota_queued"
-        )
-    if len(ledger.waiting) >= of_all:
-        raise full(f"{of_all} jobs wait already - try again later", 30)
-    if asked.notify and untold_webhooks(ledger, asked.token) >= MOST_UNTOLD:
-        what = f"the ends of {MOST_UNTOLD} jobs of this token are still to be told to their addresses"
-        raise full(f"{what} - wait, or leave out notify", 60)
-    if not asked.token:
-        return ledger.submit(asked)
-    left_s = quota.hours * 3600 - ledger.claimed_s(asked.token)
-    if left_s <= 0 or (given_s or 0.0) > left_s:
-        what = f"this token has {max(0.0, left_s):.0f} s left of its {quota.hours:g} hours of the last 24"
-        raise full(
-            f"{what}, with what its jobs reserve - wait, give less limits.seconds, or ask for more",
-            600,
-            code="quota_hours",
-        )
-    return ledger.submit(msgspec.structs.replace(asked, reserved_s=given_s or min(RESERVED_S, left_s)))
-
-
 def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
     """RefusedError (422) for a limit above what the service gives."""
     limits = data.limits
-    for name, asked, most in (
+    for name, value, limit in (
         ("seconds", limits.seconds, bounds.seconds),
         ("threads", limits.threads, bounds.threads),
         ("rss_bytes", limits.rss_bytes, int(bounds.rss_gib * 2**30)),
         ("nodes", limits.nodes, bounds.nodes),
         ("settings.time_limit_s", data.settings.time_limit_s, bounds.seconds),
     ):
-        if asked is not None and asked > most:
-            what = f"{name} is {asked:g}, a job may have {most:g} here - ask for less"
-            raise RefusedError(422, what, code="beyond_limit")
+        if value is not None and value > limit:
+            what = f"{name} is {value:g}, a job may have {limit:g} here"
+            raise RefusedError(422, what, remedy="ask for less", code="beyond_limit")
 
 
 async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
     """The SHA-256 of the first of these files of a job, which is uploaded then. RefusedError when it has none."""
     service, found = caller.service, await caller.job(name)
     if found.expired or (found.state in FINAL and not found.kept):
-        raise RefusedError(422, f"the job {name} has no plan - name another, or upload the plan", code="no_plan")
+        raise RefusedError(
+            422, f"the job {name} has no plan", remedy="name another, or upload the plan", code="no_plan"
+        )
     if not found.kept:
-        raise RefusedError(422, f"the job {name} has no plan yet - wait for it", code="no_plan")
+        raise RefusedError(422, f"the job {name} has no plan yet", remedy="wait for it", code="no_plan")
     results = service.scheduler.results(name, found.kept)
     plan = next(filter(Path.is_file, map(results.joinpath, files)), None)
     if plan is None:
         raise UsageError.build(f"the job {name} has no plan", remedy="name another, or upload the plan")
     digest = await asyncio.to_thread(file_sha256, plan)
     if digest != (found.outcome.digests if found.outcome else {}).get(plan.name, digest):
-        raise RefusedError(422, f"the plan of the job {name} was changed on the service's disk - submit that job again")
+        raise RefusedError(
+            422, f"the plan of the job {name} was changed on the service's disk", remedy="submit that job again"
+        )
     uploader = Uploader(caller.name, MACHINE.bytes)
     await service.blobs.take_in(digest, chunks_of(plan), None, service.store.writer, uploader)
     return digest
@@ -388,11 +347,11 @@ async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
     woken = service.watchers.join(job)
     try:
         yield b": pesto\n\n"
-        while not service.watchers.closed and service.doors.admits(caller.token_id):
+        while not service.watchers.closed and service.authenticator.admits(caller.token_id):
             woken.clear()
             try:
                 async with service.watchers.turn:
-                    ended, found = await service.store.reader.asked(partial(news, last=last))
+                    ended, found = await service.store.reader.ask(partial(news, last=last))
             except LaterError:
                 await asyncio.sleep(AGAIN_S)
                 continue

@@ -29,7 +29,7 @@ OTHER = "other"
 async def measured(service: Service) -> tuple[bytes, str]:
     """The text of all counts, and its media type. LaterError while the database does not answer."""
     waiting = await service.store.reader.waiting()
-    counted = await service.store.reader.asked(_counted)
+    counted = await service.store.reader.ask(_counted)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Counts(service, waiting, counted))
     return generate_latest(registry), CONTENT_TYPE_LATEST

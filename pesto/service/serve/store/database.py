@@ -25,7 +25,8 @@ class UncertainError(LaterError):
 
     def __init__(self, happened: Callable[[], bool], value: Any = None) -> None:
         """`happened`: to be asked within a later transaction. `value`: what the act gives if so."""
-        super().__init__("the database went away while it was written - send the request again, with its key")
+        super().__init__("the database went away while it was written")
+        self._remedy = "send the request again, with its key"
         self._happened, self._value = happened, value
 
     def holding(self, value: Any) -> Self:
@@ -38,7 +39,7 @@ class UncertainError(LaterError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class SqlDialect:
     """SQL wherein the databases differ; parameters are `?` in both."""
 
     by_turn: str
@@ -74,7 +75,7 @@ class Rows(Protocol):
         ...
 
 
-class Asked(Protocol):
+class Queryable(Protocol):
     """A database that answers questions."""
 
     def execute(self, sql: str, given: Sequence[Any] = (), /) -> Rows:
@@ -82,7 +83,7 @@ class Asked(Protocol):
         ...
 
 
-class Crowd(Protocol):
+class QueueStats(Protocol):
     """Queued and running jobs, as of this moment of a transaction."""
 
     @property
@@ -102,7 +103,7 @@ class Crowd(Protocol):
         """Return True if one more of a token's jobs may run, of `most`."""
         ...
 
-    def reload(self, database: Asked) -> None:
+    def reload(self, database: Queryable) -> None:
         """Begin anew, at the start and after a rollback."""
         ...
 
@@ -123,10 +124,10 @@ class Crowd(Protocol):
         ...
 
 
-class Database(Asked, Protocol):
+class Database(Queryable, Protocol):
     """One connection, of one thread at a time; acts happen between `begin` and `commit`."""
 
-    words: Words
+    dialect: SqlDialect
 
     def executemany(self, sql: str, given: Sequence[Sequence[Any]], /) -> Any:
         """Have one statement done with each of these."""
@@ -148,7 +149,7 @@ class Database(Asked, Protocol):
         """An error as it is told: one line and a remedy where it is the database's."""
         ...
 
-    def crowd(self) -> Crowd:
+    def queue_stats(self) -> QueueStats:
         """Return the queued and running jobs, for one ledger."""
         ...
 
@@ -156,11 +157,11 @@ class Database(Asked, Protocol):
         """From here to the end of the transaction no other server takes in jobs or files, or removes files."""
         ...
 
-    def hold(self, number: int, attempt: int) -> None:
+    def lease(self, number: int, attempt: int) -> None:
         """A job's attempt is this server's."""
         ...
 
-    def let_go(self, number: int) -> None:
+    def release_lease(self, number: int) -> None:
         """A job runs no more."""
         ...
 

@@ -25,8 +25,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """The request, as JSON."""
     blobs: tuple[str, ...] = ()
     """SHA-256 of each uploaded file that it reads, as hexadecimal digits."""
-    reserved_s: float = 0.0
-    """Seconds of workers that count for its token until it has ended."""
+    limit_s: float | None = None
+    """The job's own limit of wall-clock seconds, which it reserves of its token's hours until it has ended."""
     key: str = ""
     """Its Idempotency-Key; empty for none."""
     digest: bytes = b""
@@ -151,7 +151,7 @@ class Sums(msgspec.Struct, frozen=True, kw_only=True):
     """Number of jobs with a gap."""
 
 
-class Works(Protocol):
+class RunningJobs(Protocol):
     """The scheduler, as the leases see it."""
 
     def running(self) -> list[Begun]:
@@ -163,7 +163,7 @@ class Works(Protocol):
         ...
 
 
-class Watched(Protocol):
+class WatchedJobs(Protocol):
     """The watchers, as the leases see them."""
 
     def watched(self) -> list[int]:

@@ -7,22 +7,23 @@ jobs, whichever database keeps them.
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from pesto.core.errors import Exit
 from pesto.service.protocol import FINAL, State
-from pesto.service.serve.refusals import RefusedError, no_job
-from pesto.service.serve.store.database import Asked, Crowd, Database
+from pesto.service.serve.refusals import RefusedError, full, no_job
+from pesto.service.serve.store.database import Database, Queryable, QueueStats
 from pesto.service.serve.store.job_records import DEATHS, Begun, Event, Outcome, Submission
+from pesto.service.serve.tokens import MACHINE, Quota
 
 HOUR_S = 3600.0
 WINDOW_HOURS = 24
 _OPEN = "token = ? AND state IN ('queued', 'running', 'cancelling')"
 
 
-def add_usage(database: Asked, number: int, seconds: float, now: float) -> None:
+def add_usage(database: Queryable, number: int, seconds: float, now: float) -> None:
     """Count the seconds of an attempt of a job for its token; they stay when the job is deleted."""
     database.execute(
         "INSERT INTO usage SELECT token, CAST(? AS INTEGER), CAST(? AS DOUBLE PRECISION) FROM jobs WHERE number = ?"
@@ -31,40 +32,24 @@ def add_usage(database: Asked, number: int, seconds: float, now: float) -> None:
     )
 
 
-def drop_usage(database: Asked, now: float) -> None:
+def drop_usage(database: Queryable, now: float) -> None:
     """Delete seconds of twice as long ago, so that a clock that is set back by a day forgets none that count."""
     database.execute("DELETE FROM usage WHERE hour < ?", (int(now / HOUR_S) - 2 * WINDOW_HOURS,))
 
 
-def ended_s(database: Asked, token: str, now: float) -> float:
+def ended_s(database: Queryable, token: str, now: float) -> float:
     """Return the seconds of a token's attempts that have ended."""
-    asked = "SELECT coalesce(sum(seconds), 0) FROM usage WHERE token = ? AND hour > ?"
-    return float(database.execute(asked, (token, int(now / HOUR_S) - WINDOW_HOURS)).fetchone()[0])
+    sql = "SELECT coalesce(sum(seconds), 0) FROM usage WHERE token = ? AND hour > ?"
+    return float(database.execute(sql, (token, int(now / HOUR_S) - WINDOW_HOURS)).fetchone()[0])
 
 
-def ended_by_token(database: Asked, now: float) -> dict[str, float]:
+def ended_by_token(database: Queryable, now: float) -> dict[str, float]:
     """Return the seconds of the attempts that have ended, of each token that has any."""
-    asked = "SELECT token, sum(seconds) FROM usage WHERE hour > ? GROUP BY token"
-    return dict(database.execute(asked, (int(now / HOUR_S) - WINDOW_HOURS,)).fetchall())
+    sql = "SELECT token, sum(seconds) FROM usage WHERE hour > ? GROUP BY token"
+    return dict(database.execute(sql, (int(now / HOUR_S) - WINDOW_HOURS,)).fetchall())
 
 
-def worked_s(database: Asked, token: str, now: float) -> float:
-    """Return the seconds of a token's attempts, with those that run."""
-    asked = f"SELECT coalesce(sum(? - started), 0) FROM jobs WHERE {_OPEN} AND state <> 'queued'"  # noqa: S608
-    return ended_s(database, token, now) + float(database.execute(asked, (now, token)).fetchone()[0])
-
-
-def claimed_s(database: Asked, token: str, now: float) -> float:
-    """Return the seconds of a token's attempts, with what its waiting and running jobs reserve, or have exceeded."""
-    exceeded = "state <> 'queued' AND ? - started > reserved_s"
-    asked = (
-        f"SELECT coalesce(sum(CASE WHEN {exceeded} THEN ? - started ELSE reserved_s END), 0)"  # noqa: S608
-        f" FROM jobs WHERE {_OPEN}"
-    )
-    return ended_s(database, token, now) + float(database.execute(asked, (now, now, token)).fetchone()[0])
-
-
-def job_of(database: Asked, token: str, key: str, digest: bytes) -> str | None:
+def job_of(database: Queryable, token: str, key: str, digest: bytes) -> str | None:
     """The id of the job that a key of a token made; None for none. RefusedError (409) where its request was another."""
     if not key:
         return None
@@ -73,15 +58,17 @@ def job_of(database: Asked, token: str, key: str, digest: bytes) -> str | None:
     if row is None:
         return None
     if bytes(row[0]) != digest:
-        what = "this Idempotency-Key was given with another request - choose a new key"
-        raise RefusedError(409, what, code="key_reused")
+        what = "this Idempotency-Key was given with another request"
+        raise RefusedError(409, what, remedy="choose a new key", code="key_reused")
     return str(row[1])
 
 
 JOBS, BLOBS = "jobs", "blobs"
 """Folders in that of the service: what jobs wrote, and uploaded files."""
-UNLIMITED = 1 << 20
-"""Running jobs of a token that has no limit."""
+RESERVED_S = 600.0
+"""Most worker seconds that a job without a limit of its own reserves of its token's hours."""
+MOST_UNTOLD = 200
+"""Webhooks of a token that may wait; beyond, its jobs may name no address."""
 _HEADS = """SELECT * FROM (WITH RECURSIVE tokens (token) AS (
     SELECT min(token) FROM {jobs} WHERE state = 'queued' UNION ALL
     SELECT (SELECT min(token) FROM {jobs} WHERE state = 'queued' AND token > tokens.token)
@@ -93,13 +80,24 @@ _KEPT = ("best_s", "bound_s")
 """Keys of events that are kept with the job, too."""
 
 
+class SubmitLimits(NamedTuple):
+    """Limits that a submission is held to."""
+
+    quota: Quota
+    """Of the token that submits."""
+    queued: int
+    """Jobs of all tokens that may wait."""
+
+
 class Ledger:
     """Acts that change jobs, uploads, tokens' hours and events; each within a transaction."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time, crowd: Crowd | None = None) -> None:
-        """`clock`: seconds since 1970; it decides about ages and nothing else. `crowd`: for who else looks at it."""
+    def __init__(
+        self, database: Database, clock: Callable[[], float] = time.time, stats: QueueStats | None = None
+    ) -> None:
+        """`clock`: seconds since 1970; it decides about ages and nothing else. `stats`: for who else looks at it."""
         self._db, self._clock = database, clock
-        self.waiting = database.crowd() if crowd is None else crowd
+        self.waiting = database.queue_stats() if stats is None else stats
         self._told: set[int] = set()
         self.reload()
 
@@ -114,72 +112,106 @@ class Ledger:
         self._told = set()
 
     def told(self) -> set[int]:
-        """The numbers of the jobs that have new events since this was asked last."""
+        """The numbers of the jobs that have new events since the last call."""
         told, self._told = self._told, set()
         return told
 
     def recover(self) -> None:
         """After a server's crash: what ran there is queued again, and what was being cancelled is cancelled."""
-        for number, attempt in self._db.execute(self._db.words.left).fetchall():
-            self.release(number, attempt, self._db.words.left_why)
+        for number, attempt in self._db.execute(self._db.dialect.left).fetchall():
+            self.release(number, attempt, self._db.dialect.left_why)
 
     def alone(self) -> None:
         """From here to the end of the transaction no other server takes in jobs or files, or removes files."""
         self._db.alone()
 
-    def submit(self, asked: Submission) -> str:
-        """Queue a job; its id. RefusedError for a key that came with another request, and for a missing blob."""
+    def submit(self, submission: Submission, limits: SubmitLimits | None = None) -> str:
+        """Queue a job, and return its id; a key that is known is no new job.
+
+        RefusedError for a key that came with another request, for more than the limits allow, and for a missing blob.
+        """
         self._db.alone()
-        known = job_of(self._db, asked.token, asked.key, asked.digest)
+        known = job_of(self._db, submission.token, submission.key, submission.digest)
         if known is not None:
             return known
-        for digest in asked.blobs:
+        reserved_s = 0.0 if limits is None else self._reserve(submission, limits)
+        for digest in submission.blobs:
             if self._db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
-                what = f"no file {digest} was uploaded - PUT it to /v1/blobs/{digest} first"
-                raise RefusedError(422, what, code="blob_missing")
+                remedy = f"PUT it to /v1/blobs/{digest} first"
+                raise RefusedError(422, f"no file {digest} was uploaded", remedy=remedy, code="blob_missing")
         name, now = secrets.token_hex(8), self._clock()
         (number,) = self._db.execute(
             "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created, reserved_s, notify)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?) RETURNING number",
             (
                 name,
-                asked.token,
-                asked.kind,
-                asked.model,
-                asked.label,
-                asked.priority,
-                asked.request,
+                submission.token,
+                submission.kind,
+                submission.model,
+                submission.label,
+                submission.priority,
+                submission.request,
                 now,
-                asked.reserved_s,
-                asked.notify,
+                reserved_s,
+                submission.notify,
             ),
         ).fetchone()
-        if asked.key:
-            self._db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", (asked.token, asked.key, asked.digest, number))
-        for digest in set(asked.blobs):
+        if submission.key:
+            self._db.execute(
+                "INSERT INTO keys VALUES (?, ?, ?, ?)", (submission.token, submission.key, submission.digest, number)
+            )
+        for digest in set(submission.blobs):
             self._db.execute("INSERT INTO needs VALUES (?, ?)", (digest, number))
             self._db.execute("UPDATE blobs SET used = ? WHERE digest = ?", (now, digest))
-        self.waiting.join(asked.token, asked.priority, number)
+        self.waiting.join(submission.token, submission.priority, number)
         return name
 
-    def knows(self, asked: Submission) -> bool:
-        """Return True if its key came before; RefusedError as in `submit`."""
-        self._db.alone()
-        return job_of(self._db, asked.token, asked.key, asked.digest) is not None
+    def _reserve(self, submission: Submission, limits: SubmitLimits) -> float:
+        """Return the worker seconds that a new job reserves of its token's hours; RefusedError beyond a limit."""
+        token, quota = submission.token, limits.quota
+        if self.waiting.queued_of(token) >= quota.queued:
+            raise full(
+                f"{quota.queued} jobs of this token wait already", 10, remedy="wait for them, or cancel some",
+                code="quota_queued",
+            )  # fmt: skip
+        if len(self.waiting) >= limits.queued:
+            raise full(f"{limits.queued} jobs wait already", 30, remedy="try again later")
+        if submission.notify:
+            untold = "SELECT count(*) FROM webhooks JOIN jobs ON number = job WHERE token = ?"
+            if self._db.execute(untold, (token,)).fetchone()[0] >= MOST_UNTOLD:
+                what = f"the ends of {MOST_UNTOLD} jobs of this token are still to be told to their addresses"
+                raise full(what, 60, remedy="wait, or leave out notify")
+        if not token:
+            return 0.0
+        left_s = quota.hours * 3600 - self.claimed_s(token)
+        if left_s <= 0 or (submission.limit_s or 0.0) > left_s:
+            raise full(
+                f"this token has {max(0.0, left_s):.0f} s left of its {quota.hours:g} hours of the last 24, "
+                "with what its jobs reserve",
+                600,
+                remedy="wait, give less limits.seconds, or ask for more",
+                code="quota_hours",
+            )
+        return submission.limit_s or min(RESERVED_S, left_s)
 
-    def begin(self, most: Callable[[str], int] = lambda _: UNLIMITED) -> Begun | None:
-        """Begin the next job of a token with fewer running ones than it may have (`most`, by name); None for none.
+    def is_spent(self, token: str, quota: Quota) -> bool:
+        """Return True if a token has had its hours, with those of what runs."""
+        return token != "" and self.worked_s(token) >= quota.hours * 3600
+
+    def begin(self, quota_of: Callable[[str], Quota] = lambda _: MACHINE) -> Begun | None:
+        """Begin the next job of a token with jobs and hours left of its quota (by its name); None for none.
 
         That of the highest priority is next. Among equals it is the turn of the token with the fewest running jobs,
         then of the one that has had the fewest seconds of workers in the last 24 hours, then of the earliest job.
         """
         for token in self._tokens_in_turn():
-            if not self.waiting.may_begin(token, most(token)):
+            quota = quota_of(token)
+            if self.is_spent(token, quota) or not self.waiting.may_begin(token, quota.jobs):
                 continue
             row = self._db.execute(
                 "SELECT number, id, priority, attempt, kept, request, created FROM jobs"  # noqa: S608 - constants
                 " WHERE state = 'queued' AND token = ?"
-                f" ORDER BY priority DESC, number LIMIT 1{self._db.words.unless_locked}",
+                f" ORDER BY priority DESC, number LIMIT 1{self._db.dialect.unless_locked}",
                 (token,),
             ).fetchone()
             if row is None:  # another server is beginning it
@@ -191,7 +223,7 @@ class Ledger:
                 (now, number),
             )
             self._append(number, [Event(kind="stage", data={"name": "running", "attempt": attempt + 1})])
-            self._db.hold(number, attempt + 1)
+            self._db.lease(number, attempt + 1)
             self.waiting.leave(token, priority, number)
             self.waiting.begin(token)
             return Begun(
@@ -201,12 +233,20 @@ class Ledger:
         return None
 
     def worked_s(self, token: str) -> float:
-        """Return the seconds of workers that a token has had in the last 24 hours, with those of running jobs."""
-        return worked_s(self._db, token, self._clock())
+        """Return the worker seconds that a token has had in the last 24 hours, with those of running jobs."""
+        now = self._clock()
+        sql = f"SELECT coalesce(sum(? - started), 0) FROM jobs WHERE {_OPEN} AND state <> 'queued'"  # noqa: S608
+        return ended_s(self._db, token, now) + float(self._db.execute(sql, (now, token)).fetchone()[0])
 
     def claimed_s(self, token: str) -> float:
-        """Return the same with what the token's waiting and running jobs reserve."""
-        return claimed_s(self._db, token, self._clock())
+        """Return the same with what the token's waiting and running jobs reserve, or have exceeded."""
+        now = self._clock()
+        exceeded = "state <> 'queued' AND ? - started > reserved_s"
+        sql = (
+            f"SELECT coalesce(sum(CASE WHEN {exceeded} THEN ? - started ELSE reserved_s END), 0)"  # noqa: S608
+            f" FROM jobs WHERE {_OPEN}"
+        )
+        return ended_s(self._db, token, now) + float(self._db.execute(sql, (now, now, token)).fetchone()[0])
 
     def note(self, number: int, attempt: int, events: Sequence[Event]) -> bool:
         """Keep what a job's attempt tells; False, and nothing is kept, unless it is the one that runs."""
@@ -229,7 +269,7 @@ class Ledger:
         self._end(number, state, outcome if keeps else _kept(outcome, row, state))
         if keeps:
             self._db.execute("UPDATE jobs SET kept = ? WHERE number = ?", (attempt, number))
-        self._db.let_go(number)
+        self._db.release_lease(number)
         self.waiting.end(row["token"])
         return True
 
@@ -256,7 +296,7 @@ class Ledger:
             (seconds, *kept, number),
         )
         add_usage(self._db, number, seconds, self._clock())
-        self._db.let_go(number)
+        self._db.release_lease(number)
         self.waiting.end(row["token"])
         self.waiting.join(row["token"], row["priority"], number)
         return True
@@ -315,17 +355,17 @@ class Ledger:
 
     def cancel_all(self, token: str, until: float) -> list[str]:
         """Cancel the jobs of a token that were submitted until then; the ids of those that a worker is at."""
-        asked = "SELECT id FROM jobs WHERE token = ? AND created <= ? AND state IN (?, ?)"
-        rows = self._db.execute(asked, (token, until, State.QUEUED, State.RUNNING)).fetchall()
+        sql = "SELECT id FROM jobs WHERE token = ? AND created <= ? AND state IN (?, ?)"
+        rows = self._db.execute(sql, (token, until, State.QUEUED, State.RUNNING)).fetchall()
         return [name for (name,) in rows if self.cancel(name) == State.CANCELLING]
 
     def give_all(self, token: str, to: str, until: float) -> None:
         """Make the jobs of a token that were submitted until then those of another; its keys find none of them more."""
         self._db.alone()
-        asked = "SELECT number, priority, state FROM jobs WHERE token = ? AND created <= ? AND state IN (?, ?, ?)"
+        sql = "SELECT number, priority, state FROM jobs WHERE token = ? AND created <= ? AND state IN (?, ?, ?)"
         going = (State.QUEUED, State.RUNNING, State.CANCELLING)
         for number, priority, state in self._db.execute(
-            asked + self._db.words.locked, (token, until, *going)
+            sql + self._db.dialect.locked, (token, until, *going)
         ).fetchall():
             if state == State.QUEUED:
                 self.waiting.leave(token, priority, number)
@@ -378,11 +418,11 @@ class Ledger:
 
     def upload_bytes(self, token: str, part: str, digest: str) -> int:
         """Return the bytes of a token's uploads, also of those under way, without one part and one file."""
-        asked = (
+        sql = (
             "SELECT coalesce((SELECT sum(bytes) FROM blobs WHERE token = ? AND digest <> ?), 0)"
             " + coalesce((SELECT sum(bytes) FROM parts WHERE token = ? AND name <> ?), 0)"
         )
-        return int(self._db.execute(asked, (token, digest, token, part)).fetchone()[0])
+        return int(self._db.execute(sql, (token, digest, token, part)).fetchone()[0])
 
     def blobs(self) -> list[tuple[str, int, float]]:
         """(SHA-256, bytes, when it was wanted last) of each uploaded file."""
@@ -390,14 +430,14 @@ class Ledger:
 
     def needed_blobs(self) -> set[str]:
         """Uploaded files that a job reads which has not ended."""
-        asked = "SELECT DISTINCT digest FROM jobs JOIN needs ON job = number WHERE state IN (?, ?, ?)"
+        sql = "SELECT DISTINCT digest FROM jobs JOIN needs ON job = number WHERE state IN (?, ?, ?)"
         going = (State.QUEUED, State.RUNNING, State.CANCELLING)
-        return {digest for (digest,) in self._db.execute(asked, going)}
+        return {digest for (digest,) in self._db.execute(sql, going)}
 
     def forget_blob(self, digest: str, used: float) -> bool:
         """A file is to go that was wanted last at `used`; False where it was wanted since."""
-        asked = f"SELECT used FROM blobs WHERE digest = ?{self._db.words.locked}"  # noqa: S608 - a constant
-        if self._db.execute(asked, (digest,)).fetchone() != (used,):
+        sql = f"SELECT used FROM blobs WHERE digest = ?{self._db.dialect.locked}"  # noqa: S608 - a constant
+        if self._db.execute(sql, (digest,)).fetchone() != (used,):
             return False
         self._db.execute("DELETE FROM needs WHERE digest = ?", (digest,))
         self._db.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
@@ -406,8 +446,8 @@ class Ledger:
 
     def ended_with_files(self) -> list[tuple[int, str, float]]:
         """(number, id, when it ended) of each job that has ended and has its files."""
-        asked = "SELECT number, id, finished FROM jobs WHERE kept > 0 AND expired = 0 AND state IN (?, ?, ?)"
-        return self._db.execute(asked, FINAL).fetchall()
+        sql = "SELECT number, id, finished FROM jobs WHERE kept > 0 AND expired = 0 AND state IN (?, ?, ?)"
+        return self._db.execute(sql, FINAL).fetchall()
 
     def expire(self, number: int) -> None:
         """Have a job's files removed."""
@@ -424,14 +464,16 @@ class Ledger:
         if row is None:
             raise no_job(name)
         if row["state"] not in FINAL:
-            raise RefusedError(409, f"the job {name} is {row['state']} - cancel it first: DELETE /v1/jobs/{name}")
+            raise RefusedError(
+                409, f"the job {name} is {row['state']}", remedy=f"cancel it first: DELETE /v1/jobs/{name}"
+            )
         self._delete(row["number"], name)
         return State(row["state"])
 
     def purge_ended(self, state: State, before: float, most: int) -> int:
         """Delete the oldest jobs that ended in a state before a time, so many at most; return how many."""
-        asked = "SELECT number, id FROM jobs WHERE state = ? AND finished < ? ORDER BY finished LIMIT ?"
-        rows = self._db.execute(asked, (state.value, before, most)).fetchall()
+        sql = "SELECT number, id FROM jobs WHERE state = ? AND finished < ? ORDER BY finished LIMIT ?"
+        rows = self._db.execute(sql, (state.value, before, most)).fetchall()
         if rows:
             self._db.alone()
         for number, name in rows:
@@ -440,11 +482,11 @@ class Ledger:
 
     def expire_events(self, before: float, most: int) -> int:
         """Delete all events but the last of jobs that ended before a time, so many at most; return of how many jobs."""
-        asked = (
+        sql = (
             "SELECT number, events FROM jobs WHERE finished IS NOT NULL AND events_expired = 0 AND finished < ?"
             " ORDER BY finished LIMIT ?"
         )
-        rows = self._db.execute(asked, (before, most)).fetchall()
+        rows = self._db.execute(sql, (before, most)).fetchall()
         for number, last in rows:
             self._db.execute("DELETE FROM events WHERE job = ? AND number < ?", (number, last))
             self._db.execute("UPDATE jobs SET events_expired = 1 WHERE number = ?", (number,))
@@ -461,13 +503,13 @@ class Ledger:
     def _delete(self, number: int, name: str) -> None:
         for table in ("events", "keys", "needs"):
             self._db.execute(f"DELETE FROM {table} WHERE job = ?", (number,))  # noqa: S608 - constants
-        self._db.let_go(number)
+        self._db.release_lease(number)
         self._db.execute("DELETE FROM jobs WHERE number = ?", (number,))
         self._remove(f"{JOBS}/{name}")
 
     def _tokens_in_turn(self) -> list[str]:
         """Return the tokens of waiting jobs, in the order of `begin`."""
-        jobs = f"jobs{self._db.words.by_turn}"
+        jobs = f"jobs{self._db.dialect.by_turn}"
         heads = self._db.execute(_HEADS.format(jobs=jobs, first=_FIRST.format(jobs=jobs))).fetchall()
         if len(heads) < 2:
             return [token for token, _, _ in heads]
@@ -481,8 +523,8 @@ class Ledger:
 
     def _row(self, column: str, value: str | int) -> dict[str, Any] | None:
         names = ("number", "token", "priority", "state", "attempt", "deaths", "kept", "outcome")
-        asked = f"SELECT {', '.join(names)} FROM jobs WHERE {column} = ?{self._db.words.locked}"  # noqa: S608 - constants
-        row = self._db.execute(asked, (value,)).fetchone()
+        sql = f"SELECT {', '.join(names)} FROM jobs WHERE {column} = ?{self._db.dialect.locked}"  # noqa: S608 - constants
+        row = self._db.execute(sql, (value,)).fetchone()
         return None if row is None else dict(zip(names, row, strict=True))
 
     def _running(self, number: int, attempt: int) -> dict[str, Any] | None:

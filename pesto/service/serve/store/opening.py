@@ -19,7 +19,7 @@ from pesto.core.errors import PestoError, SolverError
 from pesto.core.files.lock import LockKind, hold_lock
 from pesto.service.protocol import State
 from pesto.service.serve.store.database import Database, LaterError, UncertainError
-from pesto.service.serve.store.job_records import Job, Watched, Works
+from pesto.service.serve.store.job_records import Job, RunningJobs, WatchedJobs
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.readings import Readings
 from pesto.service.serve.store.sqlite_file import FILE, connected, explained_damage, reading
@@ -60,7 +60,7 @@ class Writer:
         self._acts.put((act, future))
         return future.result()
 
-    async def asked(self, act: Callable[[Ledger], T]) -> T:
+    async def ask(self, act: Callable[[Ledger], T]) -> T:
         """Have it done, in an event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -168,13 +168,13 @@ class Reader:
         self._lists = readings if lists is None else lists
         self._lister = ThreadPoolExecutor(1, "lister") if self._thread is None else self._thread
 
-    async def asked(self, ask: Callable[[Readings], T]) -> T:
+    async def ask(self, ask: Callable[[Readings], T]) -> T:
         """Return what `ask` gives. LaterError while the database does not answer."""
         if self._thread is None:
             return ask(self._readings)
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask, self._readings)
 
-    async def listed(self, ask: Callable[[Readings, Waiting], T]) -> T:
+    async def ask_slow(self, ask: Callable[[Readings, Waiting], T]) -> T:
         """Return what `ask` gives, which takes milliseconds; never in the event loop's thread."""
 
         def answer() -> T:
@@ -186,11 +186,11 @@ class Reader:
         """As `Readings.place`."""
         if job.state != State.QUEUED:
             return None
-        return await self.asked(lambda store: store.place(job, self._waiting()))
+        return await self.ask(lambda store: store.place(job, self._waiting()))
 
     async def waiting(self) -> Waiting:
         """Return who waits and who runs, as of now or of a moment ago."""
-        return await self.asked(lambda _: self._waiting())
+        return await self.ask(lambda _: self._waiting())
 
     def close(self) -> None:
         """Wait for the question that is being answered, and end the thread."""
@@ -213,7 +213,7 @@ class Store:
     """For the event loop."""
     there: Callable[[], bool]
     """Return True if the database answers, as far as is known."""
-    beside: Callable[[Works, Watched], AbstractContextManager[object]]
+    beside: Callable[[RunningJobs, WatchedJobs], AbstractContextManager[object]]
     """Context manager of the work beside jobs, such as renewing leases."""
 
 
@@ -238,9 +238,9 @@ def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
         stack.enter_context(hold_lock(folder / FILE, _LOCK))
         connection = connected(folder)
         stack.callback(connection.close)
-        everybody = connection.crowd()
+        everybody = connection.queue_stats()
         with explained_damage(folder / FILE):
-            ledger = Ledger(connection, crowd=everybody)
+            ledger = Ledger(connection, stats=everybody)
         writer = Writer(connection, ledger, committed)
         stack.callback(writer.close)
         writer.do(lambda ledger: ledger.recover())

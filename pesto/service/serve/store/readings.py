@@ -9,7 +9,7 @@ import msgspec
 
 from pesto.service.protocol import FINAL, State
 from pesto.service.serve.refusals import RefusedError
-from pesto.service.serve.store.database import Asked
+from pesto.service.serve.store.database import Queryable
 from pesto.service.serve.store.job_records import Job, Numbered, Outcome, Sums
 from pesto.service.serve.store.ledger import ended_by_token, job_of
 from pesto.service.serve.store.waiting import RECENT_S, Waiting
@@ -73,7 +73,7 @@ class _Part(NamedTuple):
     given: tuple[Any, ...]
 
 
-def job_page(database: Asked, wanted: JobFilter, after: str | None, most: int) -> JobPage:
+def job_page(database: Queryable, wanted: JobFilter, after: str | None, most: int) -> JobPage:
     """Return the next jobs after those of another page, fewer than `most` where that would take too long.
 
     after: what a page ends with, or the id of a job. RefusedError (400) for anything else.
@@ -108,7 +108,7 @@ def job_page(database: Asked, wanted: JobFilter, after: str | None, most: int) -
     return _page(jobs, most, wanted, None if last is None else _cursor(*last, by_time=wanted.by_time))
 
 
-def job_counts(database: Asked, token: str | None) -> dict[str, int]:
+def job_counts(database: Queryable, token: str | None) -> dict[str, int]:
     """Return how many jobs are in each state, of one token or of all; COUNTED for as many or more."""
     whose = "" if token is None else "token = ? AND "
     sql = f"SELECT count(*) FROM (SELECT 1 FROM jobs WHERE {whose}state = ? LIMIT {COUNTED}) AS counted"  # noqa: S608
@@ -131,7 +131,7 @@ def job_of_row(row: Sequence[Any]) -> Job:
     )
 
 
-def _has_few(database: Asked, wanted: JobFilter) -> bool:
+def _has_few(database: Queryable, wanted: JobFilter) -> bool:
     """Return True for filters of a token that has so few jobs that all of them are looked at."""
     if wanted.owner is None or not (wanted.by_time or any(getattr(wanted, name) is not None for name in _INDEXED)):
         return False
@@ -178,7 +178,7 @@ def _containing(text: str) -> _Part:
 def _beyond(after: str, *, by_time: bool) -> _Part:
     found = re.fullmatch(CURSOR, after)
     if found is None or (by_time and found[2] is None):
-        raise RefusedError(400, "after is not what a page of this list ends with - give what its `after` says")
+        raise RefusedError(400, "after is not what a page of this list ends with", remedy="give what its `after` says")
     if by_time:
         return _Part("(created, number) < (?, ?)", (float(found[2]), int(found[1])))
     return _Part("number < ?", (int(found[1]),))
@@ -201,7 +201,7 @@ _SELECT = f"SELECT {', '.join(COLUMNS)} FROM jobs"  # noqa: S608 - constants
 class Readings:
     """Questions to the store, each a short one: for one thread."""
 
-    def __init__(self, database: Asked) -> None:
+    def __init__(self, database: Queryable) -> None:
         """`database`: a connection of its own, beside the writer's."""
         self._db = database
         self._had_s, self._had_s_until = dict[str, float](), 0.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from pesto.core.errors import FileError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.files.lock import explain_errors
-from pesto.service.serve.store.database import Words
+from pesto.service.serve.store.database import SqlDialect
 from pesto.service.serve.store.ledger import BLOBS, JOBS
 from pesto.service.serve.store.ledger_schema import NEWER_REMEDY, Types, newest_version, statements_since, wrong_version
 from pesto.service.serve.store.waiting import Waiting
@@ -29,7 +29,7 @@ _TYPES = Types(
 class SqliteFile(sqlite3.Connection):
     """One server's `pesto.service.serve.store.database.Database`; its transactions shut out everybody else anyway."""
 
-    words = Words(
+    dialect = SqlDialect(
         by_turn=" INDEXED BY jobs_next_of_token",
         locked="",
         unless_locked="",
@@ -58,17 +58,17 @@ class SqliteFile(sqlite3.Connection):
             f"cannot write the service's database: {shown(error)}", remedy="check the folder and the disk"
         )
 
-    def crowd(self) -> Waiting:
+    def queue_stats(self) -> Waiting:
         """All in memory."""
         return Waiting()
 
     def alone(self) -> None:
         """It is."""
 
-    def hold(self, number: int, attempt: int) -> None:
+    def lease(self, number: int, attempt: int) -> None:
         """Whose should it be."""
 
-    def let_go(self, number: int) -> None:
+    def release_lease(self, number: int) -> None:
         """Nobody else waits for it."""
 
     def shrink(self, pages: int) -> int:

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
-from pesto.service.serve.store.database import Asked
+from pesto.service.serve.store.database import Queryable
 
 RECENT_S = 1.0
 QUEUED = "SELECT token, priority, number FROM jobs WHERE state = 'queued'"
@@ -25,7 +25,7 @@ class Waiting:
         self.queued: Counter[str] = Counter()
         self.running: Counter[str] = Counter()
 
-    def reload(self, database: Asked) -> None:
+    def reload(self, database: Queryable) -> None:
         """Begin anew with what the database has."""
         self.reset(database.execute(QUEUED), (token for (token,) in database.execute(RUNNING)))
 
@@ -110,7 +110,7 @@ class Waiting:
 class RecentWaiting:
     """Queued and running jobs, read from a database that others change, at most a second old."""
 
-    def __init__(self, database: Asked) -> None:
+    def __init__(self, database: Queryable) -> None:
         self._db, self._seen, self._looked = database, Waiting(), -RECENT_S
 
     def __call__(self) -> Waiting:

@@ -30,7 +30,8 @@ from pesto.split.program import Rules
 from pesto.split.split_search import divide, first_cuts
 from pesto.split.worker_parts import CLONE, REDUCE, build_worker_parts
 from pesto.tf import named_sources
-from pesto.verbs.jobs.job_progress import Telling
+from pesto.verbs.jobs.request import JobRequest
+from pesto.verbs.jobs.run_job import JobContext
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +152,7 @@ def failing(error):
     return search
 
 
-def test_plans_of_one_board_are_not_the_steps(step, monkeypatch):
+def test_plans_of_one_board_are_not_the_steps(step, monkeypatch, tmp_path):
     """Nor those of a step whose long ops are cut: a watch is given neither."""
     asked = []
 
@@ -161,7 +162,8 @@ def test_plans_of_one_board_are_not_the_steps(step, monkeypatch):
 
     monkeypatch.setattr(choice, "solve", solved)
     cluster = load_cluster("v100x4x2-25gbe")
-    place_from_board(step[0], cluster, model_costs(step[0], cluster), Settings(), Telling(lambda _: None, str))
+    watch = JobContext(JobRequest(kind="solve"), None, tmp_path, lambda _: None, [])
+    place_from_board(step[0], cluster, model_costs(step[0], cluster), Settings(), watch)
     assert [hears for _, *hears in asked] == [[False, True], [True, True]]
     assert asked[0][0] < asked[1][0] == len(cluster.devices)
 

@@ -281,7 +281,7 @@ def test_what_is_not_live_is_ended_by_a_cancellation(pool) -> None:
     ("entry", "detail"),
     [("dies", "exit code 3: worse than ever"), ("raises", "exit code 1: RuntimeError: 3")],
 )
-def test_a_lost_work_has_an_epitaph_and_its_worker_is_replaced(pool, entry, detail) -> None:
+def test_a_lost_work_has_an_exit_summary_and_its_worker_is_replaced(pool, entry, detail) -> None:
     pool.begin(work(entry, b"3"))
     *_, lost = all_of(pool)
     assert isinstance(lost, WorkFailure)

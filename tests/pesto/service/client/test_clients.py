@@ -145,8 +145,8 @@ def test_refusals_are_the_services_own(live, monkeypatch):
             client.jobs(most=0)
     ann = tokens.add(live.folder, "ann", tokens.Quota(queued=1))
     monkeypatch.setattr(tokens, "LOOK_S", 0.0)
-    live.service.doors.refresh()
-    monkeypatch.setattr(live.service.doors, "_looked", -1e9)
+    live.service.authenticator.refresh()
+    monkeypatch.setattr(live.service.authenticator, "_looked", -1e9)
     with pesto.Client(live.url, "pesto_1_wrong") as client, pytest.raises(UsageError, match="PESTO_TOKEN"):
         client.jobs()
     with pesto.Client(live.url, ann, patience_s=0.0) as client:

@@ -106,7 +106,7 @@ def test_by_the_command_line_with_tokens_and_a_lost_file(tmp_path):
     assert webhook_key(target, "ann") == key  # receivers know signatures by it
     assert (target / "webhook.key").stat().st_mode & 0o077 == 0
     with opened(target, ServeConfig(), lambda: FakeJobs(slots=0)) as service:
-        assert service.doors.who(token).name == "ann"
+        assert service.authenticator.find(token).name == "ann"
         assert len(service.store.readings.jobs(JobFilter(owner="ann")).jobs) == 3
 
 

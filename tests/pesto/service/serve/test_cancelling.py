@@ -7,11 +7,11 @@ import pytest
 from fake_jobs import FakeJobs
 from serving import serving, submitted, told
 
-from pesto.core.executing import worker_process
+from pesto.core.executing import child_process
 from pesto.core.executing.executor import WorkFailure
 from pesto.service.serve import scheduler, serve_config
 from pesto.service.serve.serve_config import JobBounds, ServeConfig
-from pesto.verbs.jobs.job_progress import SUMMARY
+from pesto.verbs.jobs.incumbent_file import SUMMARY
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_memory_is_that_of_the_control_group(rows, limits, gib, tmp_path, monkey
         path = tmp_path / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    physical = worker_process.usable_memory_bytes()
-    monkeypatch.setattr(worker_process, "_PROC", tmp_path / "proc")
-    monkeypatch.setattr(worker_process, "_CGROUPS", tmp_path / "groups")
-    assert worker_process.usable_memory_bytes() == min(physical, gib * 2**30)
+    physical = child_process.usable_memory_bytes()
+    monkeypatch.setattr(child_process, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(child_process, "_CGROUPS", tmp_path / "groups")
+    assert child_process.usable_memory_bytes() == min(physical, gib * 2**30)

@@ -59,13 +59,13 @@ def test_a_new_token_is_known_at_once(tmp_path, monkeypatch):
     """Also right behind another look at the file, while removed ones are noticed at the next look."""
     ann = tokens.add(tmp_path, "ann", tokens.Quota())
     monkeypatch.setattr(tokens, "LOOK_S", 1e6)
-    doors = tokens.Doorkeeper(tmp_path, loopback=True)
-    doors.refresh()
+    authenticator = tokens.TokenAuthenticator(tmp_path, loopback=True)
+    authenticator.refresh()
     tokens.remove(tmp_path, "ann")
-    doors.refresh()
-    assert doors.who(ann) is not None
+    authenticator.refresh()
+    assert authenticator.find(ann) is not None
     bob = tokens.add(tmp_path, "bob", tokens.Quota())
-    assert doors.who(bob).name == "bob" and doors.who(ann) is None
+    assert authenticator.find(bob).name == "bob" and authenticator.find(ann) is None
 
 
 def test_a_file_that_cannot_be_read_is_logged_once_and_known_tokens_stay(tmp_path, caplog):
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_read_lets_nobody_in_who_needed_no_token_before(tm
     """There may be tokens in it; once it is gone again there never were any."""
     (tmp_path / tokens.FILE).touch()
     with pytest.raises(InputError):  # nor does a server start with such a file
-        tokens.Doorkeeper(tmp_path, loopback=True)
+        tokens.TokenAuthenticator(tmp_path, loopback=True)
     (tmp_path / tokens.FILE).unlink()
     with serving(tmp_path) as (client, _):
         assert client.get("/v1/jobs", headers=HERE).status_code == 200
@@ -120,16 +120,16 @@ def test_a_lost_file_is_noticed_also_by_the_next_server(tmp_path):
 def test_jobs_of_a_removed_token_keep_its_quota(tmp_path):
     few = tokens.Quota(jobs=1)
     tokens.add(tmp_path, "ann", few)
-    doors = tokens.Doorkeeper(tmp_path, loopback=True)
+    authenticator = tokens.TokenAuthenticator(tmp_path, loopback=True)
     tokens.remove(tmp_path, "ann")
-    doors.refresh()
-    assert doors.quota("ann") == few
-    assert tokens.Doorkeeper(tmp_path, loopback=True).quota("ann") == few  # of another server, too
-    assert doors.quota("") == tokens.MACHINE
-    assert doors.quota("nobody") == tokens.Quota()
+    authenticator.refresh()
+    assert authenticator.quota("ann") == few
+    assert tokens.TokenAuthenticator(tmp_path, loopback=True).quota("ann") == few  # of another server, too
+    assert authenticator.quota("") == tokens.MACHINE
+    assert authenticator.quota("nobody") == tokens.Quota()
     tokens.add(tmp_path, "ann", tokens.Quota(jobs=2))
-    doors.refresh()
-    assert doors.quota("ann").jobs == 2
+    authenticator.refresh()
+    assert authenticator.quota("ann").jobs == 2
     assert json.loads((tmp_path / tokens.FILE).read_bytes())["removed"] == {}
 
 

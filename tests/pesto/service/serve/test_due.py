@@ -4,7 +4,7 @@ import pytest
 
 from pesto.core.errors import FileError
 from pesto.service.serve import scheduler
-from pesto.service.serve.scheduler import Dues
+from pesto.service.serve.scheduler import PendingWrites
 from pesto.service.serve.store.database import UncertainError
 
 
@@ -24,10 +24,10 @@ class Disk:
         return act(self.done)
 
 
-def added(dues, names):
+def added(pending, names):
     heard = []
     for name in names:
-        dues.add(lambda done, name=name: (done.append(name), name.upper())[1], heard.append)
+        pending.add(lambda done, name=name: (done.append(name), name.upper())[1], heard.append)
     return heard
 
 
@@ -35,25 +35,25 @@ def test_acts_wait_in_their_order_and_are_tried_again_after_a_while(monkeypatch)
     now = [100.0]
     monkeypatch.setattr(scheduler.time, "monotonic", lambda: now[0])
     disk = Disk(full=2)
-    dues = Dues(disk)
-    heard = added(dues, "ab")
-    assert [dues.work(), dues.work(), disk.full] == [False, False, 1]  # a second has not passed: it is not tried
+    pending = PendingWrites(disk)
+    heard = added(pending, "ab")
+    assert [pending.work(), pending.work(), disk.full] == [False, False, 1]  # a second has not passed: it is not tried
     now[0] += scheduler.AGAIN_S
-    assert [dues.work(), disk.full, disk.done] == [False, 0, []]
-    heard += added(dues, "c")
+    assert [pending.work(), disk.full, disk.done] == [False, 0, []]
+    heard += added(pending, "c")
     now[0] += scheduler.AGAIN_S
-    assert dues.work()
+    assert pending.work()
     assert (disk.done, heard[:2]) == (["a", "b", "c"], ["A", "B"])
-    assert dues.work()  # nothing is due
+    assert pending.work()  # nothing is due
     assert disk.done == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("happened", [True, False])
 def test_an_act_of_which_nobody_knows_whether_it_happened_is_done_once(happened):
     disk = Disk(full=1, happened=happened)
-    dues = Dues(disk)
-    heard = added(dues, "a")
+    pending = PendingWrites(disk)
+    heard = added(pending, "a")
     with pytest.raises(UncertainError, match="with its key"):
-        dues.finish()
-    dues.finish()
+        pending.finish()
+    pending.finish()
     assert (disk.done, heard) == (["a"], ["A"])

@@ -15,7 +15,7 @@ from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.server import opened
 from pesto.service.serve.store.sqlite_file import FILE
 from pesto.verbs.jobs.request import JobRequest, JobSource
-from pesto.verbs.jobs.work import given
+from pesto.verbs.jobs.run_job import linked_files
 
 DATA = b"a graph"
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -93,7 +93,7 @@ def test_a_lost_or_changed_upload_is_refused_until_it_is_sent_again(tmp_path):
 def test_a_worker_reads_no_changed_upload(tmp_path):
     (tmp_path / SHA).write_bytes(b"A graph")
     request = JobRequest(kind="solve", source=JobSource(blob=SHA, name="g.json"))
-    with pytest.raises(FileError, match=r"changed .* upload it again"), given(request, tmp_path, tmp_path):
+    with pytest.raises(FileError, match=r"changed .* upload it again"), linked_files(request, tmp_path, tmp_path):
         pass
 
 

@@ -19,10 +19,11 @@ from benchmarks.postgres_server import PostgresServer, missing
 from pesto.service.protocol import State
 from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store.job_records import DEATHS, Event, Outcome, Submission
-from pesto.service.serve.store.ledger import UNLIMITED, Ledger, ended_by_token
+from pesto.service.serve.store.ledger import Ledger, ended_by_token
 from pesto.service.serve.store.readings import JobFilter, Readings
 from pesto.service.serve.store.sqlite_file import connected
 from pesto.service.serve.store.waiting import Waiting
+from pesto.service.serve.tokens import MACHINE, Quota
 
 TOKENS = ("", "ann", "bob")
 BEST = st.sampled_from((0.5, 1.0, 2.0))
@@ -179,7 +180,7 @@ class Machine(RuleBasedStateMachine):
     @rule(but=st.sets(st.sampled_from(TOKENS), max_size=2))
     def begin(self, but):
         begun, expected = (
-            self.ledger.begin(lambda token: 0 if token in but else UNLIMITED),
+            self.ledger.begin(lambda token: Quota(jobs=0) if token in but else MACHINE),
             self.model.next(but, self.ticks),
         )
         assert (begun and begun.id) == (None if expected is None else self.names[expected])

@@ -111,7 +111,7 @@ def test_sighup_reads_certificate_and_tokens_again(tmp_path, made, caplog):
         ann = tokens.add(tmp_path / "data", "ann", tokens.Quota())
         app._read_again(live.server, live.service)
         assert serial(live.url, made / "b.crt") != first
-        assert live.service.doors.who(ann) is not None
+        assert live.service.authenticator.find(ann) is not None
 
 
 def test_sighup_ends_nothing(tmp_path):

@@ -15,7 +15,7 @@ from live_service import live_service
 from serving import SOLVE, events, refused, serving, submitted
 
 from pesto.core.errors import FileError
-from pesto.core.executing import worker_process
+from pesto.core.executing import child_process
 from pesto.service.serve import telemetry, tokens
 from pesto.service.serve.http.tracing import _ID
 from pesto.service.serve.refusals import CODES, code_of
@@ -35,7 +35,7 @@ def test_each_code_is_in_the_docs_and_in_the_document(client):
         (code, one.status, one.meaning) for code, one in CODES.items()
     ]
     document = client.get("/v1/openapi.json").json()
-    assert document["components"]["schemas"]["ProblemReply"]["properties"]["code"]["enum"] == list(CODES)
+    assert document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"] == list(CODES)
 
 
 def test_each_refusal_has_a_code_of_its_status():
@@ -226,7 +226,7 @@ def test_a_request_asks_neither_another_thread_nor_the_machine(tmp_path, monkeyp
 
     monkeypatch.setattr(sync, "sync_to_thread", lambda function, *_, **__: asked.append(function))
     with serving(tmp_path, FakeJobs(slots=0)) as (client, _):
-        monkeypatch.setattr(worker_process, "_PROC", Asked())
+        monkeypatch.setattr(child_process, "_PROC", Asked())
         name = submitted(client)
         for path in (f"/v1/jobs/{name}", "/v1/jobs", "/healthz", "/metrics"):
             assert client.get(path).status_code == 200

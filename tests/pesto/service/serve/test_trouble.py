@@ -81,7 +81,7 @@ def test_a_question_that_is_not_answered_leaves_the_loop_alone():
 
     async def main():
         reader = Reader("readings", lambda: "waiting", apart=True)
-        asked = asyncio.create_task(reader.asked(lambda readings: (readings, answered.wait(60.0))))
+        asked = asyncio.create_task(reader.ask(lambda readings: (readings, answered.wait(60.0))))
         await asyncio.sleep(0)
         answered.set()
         assert await asked == ("readings", True)

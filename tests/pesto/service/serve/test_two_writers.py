@@ -55,7 +55,7 @@ class Server:
 
     def begin(self, _):
         def act(ledger):
-            found = ledger.begin(lambda _: RUNNING)
+            found = ledger.begin(lambda _: Quota(jobs=RUNNING))
             return found, dict(ledger.waiting.running)
 
         begun, running = self.writer.do(act)

@@ -18,8 +18,8 @@ from serving import SOLVE, refused, serving
 from benchmarks.postgres_server import PostgresServer, missing
 from pesto.cli.main import pesto
 from pesto.service.serve import tokens, webhooks
-from pesto.service.serve.http import job_routes
 from pesto.service.serve.serve_config import WebhookConfig
+from pesto.service.serve.store import ledger as ledger_module
 from pesto.service.serve.store.job_records import Submission
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.sqlite_file import connected
@@ -247,7 +247,7 @@ def test_two_servers_never_claim_the_same(tmp_path):
 
 def test_a_token_may_have_so_many_untold(tmp_path, monkeypatch):
     monkeypatch.setattr(webhooks, "LOOK_S", 1e6)
-    monkeypatch.setattr(job_routes, "MOST_UNTOLD", 2)
+    monkeypatch.setattr(ledger_module, "MOST_UNTOLD", 2)
     ann, bob = ({"Authorization": f"Bearer {tokens.add(tmp_path, name, tokens.Quota())}"} for name in ("ann", "bob"))
     body = SOLVE | {"notify": "https://receiver.example/"}
     with serving(tmp_path, FakeJobs(slots=0), webhooks=ON) as (client, service):

@@ -13,8 +13,8 @@ from pesto.core.plans.plan_file import loads
 from pesto.core.settings import Settings
 from pesto.planning.solving.flow import solve
 from pesto.verbs import plan_step
-from pesto.verbs.jobs import job_progress
-from pesto.verbs.jobs.job_progress import SUMMARY, IncumbentFile, left_summary
+from pesto.verbs.jobs import incumbent_file
+from pesto.verbs.jobs.incumbent_file import SUMMARY, IncumbentFile, left_summary
 from pesto.verbs.jobs.request import JobRequest
 from pesto.verbs.jobs.run_job import run
 
@@ -60,7 +60,7 @@ def test_a_placement_alone_has_no_order_of_its_own(step):
 
 
 def test_the_last_plan_is_written_and_its_summary(step, tmp_path, monkeypatch):
-    monkeypatch.setattr(job_progress, "LEAST_S", 0.0)
+    monkeypatch.setattr(incumbent_file, "LEAST_S", 0.0)
     watch = Watch()
     solve(*step, Settings(time_limit_s=0, deterministic=True), watch)
     file, written = IncumbentFile(tmp_path), threading.Event()
@@ -84,7 +84,7 @@ def test_the_last_plan_is_written_and_its_summary(step, tmp_path, monkeypatch):
 
 
 def test_the_shortest_of_plans_and_splits_is_the_one_that_is_left(step, tmp_path, monkeypatch):
-    monkeypatch.setattr(job_progress, "LEAST_S", 0.0)
+    monkeypatch.setattr(incumbent_file, "LEAST_S", 0.0)
     watch = Watch()
     solve(*step, Settings(time_limit_s=0, deterministic=True), watch)
     plan = watch.made[-1]

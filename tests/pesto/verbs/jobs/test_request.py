@@ -10,7 +10,7 @@ import pytest
 from pesto.core.errors import PestoError
 from pesto.core.settings import Settings
 from pesto.verbs.jobs.checks import checked, compare_options, given_settings, split_options, sweep_options
-from pesto.verbs.jobs.request import JobRequest, JobSettings, blobs_of, jobs_of, resolved
+from pesto.verbs.jobs.request import JobRequest, JobSettings, blobs_of, plans_of, resolved
 
 SHA, OTHER = "a" * 64, "b" * 64
 TINY = {"model": "rnnlm", "variant": "tiny"}
@@ -114,9 +114,9 @@ def test_files_and_jobs_that_are_needed() -> None:
         {"kind": "report", "source": {"blob": SHA}, "costs": {"blob": OTHER}, **given}, JobRequest
     )
     assert blobs_of(request) == (SHA, OTHER)
-    assert jobs_of(request) == ("3",)
+    assert [plan.job for plan in plans_of(request)] == ["3", None, "3"]
     known = resolved(request, {"3": "c" * 64})
-    assert (blobs_of(known), jobs_of(known)) == ((SHA, OTHER, "c" * 64), ())
+    assert blobs_of(known) == (SHA, OTHER, "c" * 64) and not any(plan.job for plan in plans_of(known))
     assert known.plan is not None and known.plan.name == "mine.json"
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from pesto.service.serve.store.database import LaterError
-from pesto.service.serve.store.job_records import Watched, Works
+from pesto.service.serve.store.job_records import RunningJobs, WatchedJobs
 from pesto.service.serve.store.ledger import Ledger
 from pesto.service.serve.store.postgres.session import LEASE_S, Session
 
@@ -26,7 +26,9 @@ class Leases:
     servers' commits wait in one line.
     """
 
-    def __init__(self, session: Session, mend: Callable[[], None], server: str, works: Works, watched: Watched) -> None:
+    def __init__(
+        self, session: Session, mend: Callable[[], None], server: str, works: RunningJobs, watched: WatchedJobs
+    ) -> None:
         """`mend`: connects the server's other sessions again, whether or not anybody asks them; LaterError if away."""
         self._session, self._mend, self._server = session, mend, server
         self._works, self._watched = works, watched
@@ -64,12 +66,12 @@ class Leases:
             self._take_over()
         mine = [begun.number for begun in self._works.running()]
         if mine:
-            asked = "SELECT id, attempt, hurried FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
-            for name, attempt, hurried in self._session.execute(asked, (mine,)):
+            sql = "SELECT id, attempt, hurried FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
+            for name, attempt, hurried in self._session.execute(sql, (mine,)):
                 self._works.cancel(name, attempt, again=bool(hurried))
         if watched := self._watched.watched():
-            asked = "SELECT number, events FROM jobs WHERE number = ANY(?::bigint[])"
-            counts = dict(self._session.execute(asked, (watched,)).fetchall())
+            sql = "SELECT number, events FROM jobs WHERE number = ANY(?::bigint[])"
+            counts = dict(self._session.execute(sql, (watched,)).fetchall())
             self._watched.told({number for number, count in counts.items() if self._events.get(number) != count})
             self._events = counts
 
@@ -91,8 +93,8 @@ class Leases:
         """Queue what others left; not just after a time without the database, before they could renew their leases."""
         if time.monotonic() < self._session.mended + GRACE_S:
             return
-        asked = f"SELECT clock_timestamp() < pg_postmaster_start_time() + interval '{GRACE_S} s'"
-        if self._session.execute(asked).fetchone() == (True,):
+        sql = f"SELECT clock_timestamp() < pg_postmaster_start_time() + interval '{GRACE_S} s'"
+        if self._session.execute(sql).fetchone() == (True,):
             return
         self._session.begin()
         try:

@@ -12,8 +12,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pesto.core.errors import UsageError
 from pesto.core.files.json import shown
 from pesto.service.serve.refusals import RefusedError
-from pesto.service.serve.store.database import Asked, AwayError, LaterError, UncertainError, Words
-from pesto.service.serve.store.ledger import UNLIMITED
+from pesto.service.serve.store.database import AwayError, LaterError, Queryable, SqlDialect, UncertainError
+from pesto.service.serve.tokens import MACHINE
 
 T = TypeVar("T")
 
@@ -99,13 +99,13 @@ def addressed(url: str) -> Address:
 _RUNNING = "state IN ('running', 'cancelling')"
 
 
-class _Alone(Asked, Protocol):
+class _Alone(Queryable, Protocol):
     transactions: int
 
     def alone(self) -> None: ...
 
 
-class CountedCrowd:
+class CountedQueueStats:
     """Counts are asked for once a transaction, while no other server takes in jobs, and kept up from there."""
 
     def __init__(self, database: _Alone) -> None:
@@ -116,15 +116,15 @@ class CountedCrowd:
     @property
     def running(self) -> dict[str, int]:
         """As of now; one that is begun elsewhere meanwhile is seen by `may_begin`."""
-        asked = f"SELECT token, count(*) FROM jobs WHERE {_RUNNING} GROUP BY token"  # noqa: S608 - constants
-        return dict(self._db.execute(asked).fetchall())
+        sql = f"SELECT token, count(*) FROM jobs WHERE {_RUNNING} GROUP BY token"  # noqa: S608 - constants
+        return dict(self._db.execute(sql).fetchall())
 
     def queued_of(self, token: str) -> int:
         """A token's waiting jobs."""
         self._afresh()
         if token not in self._queued:
-            asked = "SELECT count(*) FROM jobs WHERE state = 'queued' AND token = ?"
-            self._queued[token] = int(self._db.execute(asked, (token,)).fetchone()[0])
+            sql = "SELECT count(*) FROM jobs WHERE state = 'queued' AND token = ?"
+            self._queued[token] = int(self._db.execute(sql, (token,)).fetchone()[0])
         return self._queued[token]
 
     def __len__(self) -> int:
@@ -137,14 +137,14 @@ class CountedCrowd:
 
     def may_begin(self, token: str, most: int) -> bool:
         """Return True, without a wait, if one more may run and no other server begins one of the token's."""
-        if most >= UNLIMITED:
+        if most >= MACHINE.jobs:
             return True
         if not self._db.execute("SELECT pg_try_advisory_xact_lock(1, hashtext(?))", (token,)).fetchone()[0]:
             return False
-        asked = f"SELECT count(*) FROM jobs WHERE token = ? AND {_RUNNING}"  # noqa: S608 - constants
-        return int(self._db.execute(asked, (token,)).fetchone()[0]) < most
+        sql = f"SELECT count(*) FROM jobs WHERE token = ? AND {_RUNNING}"  # noqa: S608 - constants
+        return int(self._db.execute(sql, (token,)).fetchone()[0]) < most
 
-    def reload(self, database: Asked) -> None:  # noqa: ARG002 - what is counted is this session's
+    def reload(self, database: Queryable) -> None:  # noqa: ARG002 - what is counted is this session's
         """Count anew."""
         self._of = -1
 
@@ -202,7 +202,7 @@ MIGRATE_S = 3600.0
 class Session:
     """A `pesto.service.serve.store.database.Database`; also read by one thread while another has it mended."""
 
-    words = Words(
+    dialect = SqlDialect(
         by_turn="",
         locked=" FOR UPDATE",
         unless_locked=" FOR UPDATE SKIP LOCKED",
@@ -285,8 +285,8 @@ class Session:
         self.transactions += 1
         self.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         if self._lost:
-            asked = "SELECT turn FROM servers WHERE id = ? FOR UPDATE"
-            if self.execute(asked, (self._server,)).fetchone() == (self._lost,):
+            sql = "SELECT turn FROM servers WHERE id = ? FOR UPDATE"
+            if self.execute(sql, (self._server,)).fetchone() == (self._lost,):
                 self._came_through.add(self._lost)
             self._lost = 0
         self._wrote = self._is_alone = False
@@ -296,8 +296,8 @@ class Session:
         turn = 0
         if self._wrote and self._turns:
             turn = self._turn = self._turn + 1
-            asked = "UPDATE servers SET turn = ?, seen = clock_timestamp() WHERE id = ?"
-            self.execute(asked, (turn, self._server))
+            sql = "UPDATE servers SET turn = ?, seen = clock_timestamp() WHERE id = ?"
+            self.execute(sql, (turn, self._server))
         try:
             self.execute("COMMIT")
         except AwayError as error:
@@ -323,7 +323,7 @@ class Session:
     def explained(self, error: Exception) -> Exception:
         """AwayError when the connection is broken; LaterError where the statement may go well another time."""
         if isinstance(error, psycopg.DataError):
-            return RefusedError(400, "a text has characters that no name has - leave them out")
+            return RefusedError(400, "a text has characters that no name has", remedy="leave them out")
         if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError):
             return error
         if self._connection is not None and not self._connection.closed:
@@ -331,9 +331,9 @@ class Session:
         self._connection = None
         return self._away(f": {self._address.said(error)}")
 
-    def crowd(self) -> CountedCrowd:
+    def queue_stats(self) -> CountedQueueStats:
         """Counted by the database, since others change it too."""
-        return CountedCrowd(self)
+        return CountedQueueStats(self)
 
     def alone(self) -> None:
         """Wait until no other server takes in or removes anything; once a transaction."""
@@ -341,7 +341,7 @@ class Session:
             self.execute("SELECT pg_advisory_xact_lock(?)", (ALONE,))
             self._is_alone = True
 
-    def hold(self, number: int, attempt: int) -> None:
+    def lease(self, number: int, attempt: int) -> None:
         """Give this server the lease of a job."""
         self.execute(
             f"INSERT INTO leases VALUES (?, ?, ?, clock_timestamp() + interval '{LEASE_S} s') ON CONFLICT (job)"  # noqa: S608
@@ -349,7 +349,7 @@ class Session:
             (number, attempt, self._server),
         )
 
-    def let_go(self, number: int) -> None:
+    def release_lease(self, number: int) -> None:
         """End the lease of a job."""
         self.execute("DELETE FROM leases WHERE job = ?", (number,))
 

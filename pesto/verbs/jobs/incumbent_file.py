@@ -1,11 +1,10 @@
-"""What a solve reports while its job runs: events of stages and better plans, and the best plan so far as a file."""
+"""The best plan or split so far of a job that runs, as a file with a summary beside it."""
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,9 +15,6 @@ from pesto.core.files.disk import read_bytes, write_atomic
 from pesto.core.files.json import encode_json
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.plan_file import dumps
-from pesto.planning.solving import tracker
-from pesto.reporting.show.screen import one_line
-from pesto.verbs.jobs.job_events import Bound, Event, IncumbentEvent, Log, Stage
 from pesto.verbs.jobs.request import PLAN, SPLIT
 
 SUMMARY = ".incumbent.json"
@@ -37,8 +33,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """None for a split."""
 
 
-class _Written(NamedTuple):
-    """An incumbent as it is written."""
+class _File(NamedTuple):
+    """The file of an incumbent."""
 
     name: str
     data: bytes
@@ -51,17 +47,23 @@ class IncumbentFile:
     def __init__(self, folder: Path) -> None:
         """`folder`: of the job's results, where the summary lies, too."""
         self._folder, self._best_s = folder, math.inf
-        self._latest: dict[str, Callable[[], _Written]] = {}
+        self._latest: dict[str, Callable[[], _File]] = {}
         self._changed, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="incumbents", daemon=True)
 
     def take(self, made: Callable[[], Plan]) -> None:
         """Have a plan written soon, unless another one comes before; `made` makes it, in the other thread."""
-        self._keep(PLAN, lambda: _of_plan(made()))
+
+        def file() -> _File:
+            plan = made()
+            bound_s = plan.provenance.lower_bound_ticks * plan.tick_s
+            return _File(PLAN, dumps(plan), Summary(makespan_s=plan.makespan_s, lower_bound_s=bound_s))
+
+        self._keep(PLAN, file)
 
     def take_split(self, makespan_s: float, encoded: Callable[[], bytes]) -> None:
         """Have a split written soon; `encoded` makes the bytes of its file, in the other thread."""
-        self._keep(SPLIT, lambda: _Written(SPLIT, encoded(), Summary(makespan_s=makespan_s)))
+        self._keep(SPLIT, lambda: _File(SPLIT, encoded(), Summary(makespan_s=makespan_s)))
 
     def close(self) -> None:
         """Write no more; what is being written is whole then."""
@@ -75,7 +77,7 @@ class IncumbentFile:
         for name in set(INCUMBENTS).difference(kept):
             (self._folder / name).unlink(missing_ok=True)
 
-    def _keep(self, name: str, made: Callable[[], _Written]) -> None:
+    def _keep(self, name: str, made: Callable[[], _File]) -> None:
         self._latest[name] = made
         self._changed.set()
         if self._thread.ident is None:
@@ -93,7 +95,7 @@ class IncumbentFile:
                     self._write(made)
             self._closed.wait(max(LEAST_S, SHARE * (time.thread_time() - began_s)))
 
-    def _write(self, made: Callable[[], _Written]) -> None:
+    def _write(self, made: Callable[[], _File]) -> None:
         try:
             new = made()
             if new.summary.makespan_s >= self._best_s:
@@ -106,82 +108,9 @@ class IncumbentFile:
             _LOG.debug("the best plan so far is not written: %s", error)
 
 
-def _of_plan(plan: Plan) -> _Written:
-    bound_s = plan.provenance.lower_bound_ticks * plan.tick_s
-    return _Written(PLAN, dumps(plan), Summary(makespan_s=plan.makespan_s, lower_bound_s=bound_s))
-
-
 def left_summary(folder: Path) -> Summary | None:
     """Return what an attempt's folder says of the plan that is left there; None where it says nothing."""
     try:
         return msgspec.json.decode(read_bytes(folder / SUMMARY, 1 << 12), type=Summary)
     except (PestoError, msgspec.DecodeError):
         return None
-
-
-Tell = Callable[[Event], None]
-
-
-class Telling:
-    """A watch of solves (`StageWatch`): tells of what is better than before, and of stages."""
-
-    def __init__(self, tell: Tell, named: Callable[[str], str]) -> None:
-        """`named` makes of a text one that names files as their sender does."""
-        self._tell, self._named, self._best_s, self._stage = tell, named, float("inf"), ""
-        self._one = threading.Lock()
-        self.incumbents: IncumbentFile | None = None
-        """Takes better plans and splits (`pesto.planning.solving.tracker.PlanWatch`); None where nobody does."""
-
-    def __call__(self, incumbent: tracker.Incumbent) -> None:
-        """A better plan, or a better bound beside the plan that there is."""
-        best_s, bound_s = incumbent.makespan_s, incumbent.lower_bound_s
-        gap = (best_s - bound_s) / best_s if best_s else 0.0
-        with self._one:
-            better, self._best_s = best_s != self._best_s, best_s
-        if better:
-            self._tell(
-                IncumbentEvent(best_s=best_s, bound_s=bound_s, gap=gap, by=incumbent.name, seconds=incumbent.seconds)
-            )
-        else:
-            self._tell(Bound(bound_s=bound_s, gap=gap, seconds=incumbent.seconds))
-
-    def take_plan(self, made: Callable[[], Plan]) -> None:
-        """Pass on a better plan."""
-        if self.incumbents is not None:
-            self.incumbents.take(made)
-
-    def take_split(self, makespan_s: float, encoded: Callable[[], bytes]) -> None:
-        """Pass on a better split."""
-        if self.incumbents is not None:
-            self.incumbents.take_split(makespan_s, encoded)
-
-    def begins(self, stage: str) -> None:
-        """A part of the work begins."""
-        if stage != self._stage:
-            self._stage = stage
-            self._tell(Stage(name=stage))
-
-    def log(self, text: str, level: str = "info") -> None:
-        """A line for people."""
-        self._tell(Log(level=level, text=one_line(self._named(text))))
-
-
-@contextmanager
-def logged(telling: Telling) -> Iterator[None]:
-    """What the project logs meanwhile is told as well."""
-    handler, log = _Handler(telling), logging.getLogger("pesto")
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-
-
-class _Handler(logging.Handler):
-    def __init__(self, telling: Telling) -> None:
-        super().__init__()
-        self._telling = telling
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Tell a record as a line."""
-        self._telling.log(self.format(record), record.levelname.lower())
