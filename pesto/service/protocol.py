@@ -28,7 +28,7 @@ FINAL = (State.DONE, State.FAILED, State.CANCELLED)
 """States that a job does not leave."""
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProblemReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request is refused."""
 
     error: str

@@ -18,7 +18,7 @@ import msgspec
 
 from pesto.core.executing.executor import ProgressMessage, WorkFailure, WorkResult
 from pesto.verbs.jobs.job_events import Done, IncumbentEvent, Stage, encode
-from pesto.verbs.jobs.run_job import Order
+from pesto.verbs.jobs.request import Order
 
 
 def _attempt(key):

@@ -106,33 +106,27 @@ class Executor(Protocol):
     @property
     def slots(self) -> int:
         """Most works at a time; 0 while none can be begun."""
-        ...
 
     def begin(self, work: WorkItem) -> None:
         """Start a work; at most `slots` at a time."""
-        ...
 
     def collect(self, seconds: float | None = None) -> list[WorkEvent]:
         """Return the events of the works that were begun: wait for one, for a poke, or so many seconds.
 
         Without `seconds` it waits as long as something runs, or nothing can be begun.
         """
-        ...
 
     def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
         """Send a signal to a live work, kill another. Return False when none of that key runs.
 
         SIGKILL ends any work with all of its processes: it is lost by `death`.
         """
-        ...
 
     def poke(self) -> None:
         """Have `collect` return; from any thread."""
-        ...
 
     def close(self) -> None:
         """End every process at once, whatever it does."""
-        ...
 
 
 class Deadline:

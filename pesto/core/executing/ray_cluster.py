@@ -225,10 +225,10 @@ class RayCluster:
             return []
         self._news = self._post.take.remote()
         tasks = {task.work.key: task for task in self._running.values()}
-        found: list[WorkEvent] = []
+        events: list[WorkEvent] = []
         for key, message in messages:
             if key in tasks and message[:1] == SAID:
-                found.append(ProgressMessage(work=tasks[key].work, data=message[1:]))
+                events.append(ProgressMessage(work=tasks[key].work, data=message[1:]))
             elif key in tasks and message[:1] == BEGAN:
                 tasks[key].begins()
             elif key in tasks and message[:1] == MEMORY_EXCEEDED:
@@ -239,7 +239,7 @@ class RayCluster:
                     write_results(tasks[key].work.files, early)
             elif key in tasks and message[:1] == RETIRED:
                 tasks[key].fell = "place", "it was sent to a worker that an earlier work had retired"
-        return found
+        return events
 
     def _end(self, reference: Any, why: FailureKind, detail: str) -> None:
         """Kill a task's process; its end is reported as that of others is."""
@@ -265,8 +265,8 @@ class RayCluster:
 
 def _cpus_per_work(nodes: Sequence[int], slots: int) -> int:
     """CPUs of each of so many works, so that all find room at once on the nodes; they have one each at least."""
-    most = sum(nodes) // slots
-    return next((each for each in range(most, 1, -1) if sum(node // each for node in nodes) >= slots), 1)
+    limit = sum(nodes) // slots
+    return next((each for each in range(limit, 1, -1) if sum(node // each for node in nodes) >= slots), 1)
 
 
 class _TaskProcess:

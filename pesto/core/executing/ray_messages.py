@@ -103,12 +103,12 @@ def copied_files(files: WorkFiles, read: dict[str, bytes]) -> Iterator[FileCopie
                     shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(descriptor)
-    made = Path(tempfile.mkdtemp(prefix=_NEW))
-    descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+    hidden = Path(tempfile.mkdtemp(prefix=_NEW))
+    descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         # Named so once it is locked: a process that tidies up meanwhile finds either no such name or a lock.
-        folder = made.rename(made.with_name(_MADE + made.name.removeprefix(_NEW)))
+        folder = hidden.rename(hidden.with_name(_MADE + hidden.name.removeprefix(_NEW)))
         try:
             for part in (_BLOBS, _OUT):
                 (folder / part).mkdir()
@@ -224,12 +224,12 @@ class ActorChannel:
 
         over = False
         while not over:
-            found = [self._messages.get()]
+            messages = [self._messages.get()]
             while not self._messages.empty():
-                found.append(self._messages.get())
-            over = None in found
+                messages.append(self._messages.get())
+            over = None in messages
             try:
-                ray.get(self._post.tell.remote([(self._key, message) for message in found if message is not None]))
+                ray.get(self._post.tell.remote([(self._key, message) for message in messages if message is not None]))
             except ray.exceptions.RayError:  # nobody hears any more of this work
                 os._exit(1)
 

@@ -32,23 +32,18 @@ class WorkerChannel(Protocol):
     @property
     def cores(self) -> int | None:
         """Processors that were promised to the work, where nobody binds it to them; else None."""
-        ...
 
     def here(self, folder: str) -> str:
         """Return where the worker has a folder of the work's `WorkFiles`: there itself, or a copy."""
-        ...
 
     def tell(self, data: bytes) -> None:
         """Send a message; from any thread, and from the handler of a signal."""
-        ...
 
     def interrupted(self) -> signal.Signals | None:
         """Return the signal that came since the work began, while the function had no handler of its own, or None."""
-        ...
 
     def retire(self) -> None:
         """Have the process do no further work after this one, which may have left it broken."""
-        ...
 
 
 class SignalLatch:

@@ -16,7 +16,7 @@ import msgspec
 from pesto.core import errors
 from pesto.core.errors import Exit, FileError, PestoError, UsageError
 from pesto.core.files.json import quoted, shown
-from pesto.service.protocol import FINAL, Cancelled, JobReply, JobsReply, Problem, Submitted
+from pesto.service.protocol import FINAL, Cancelled, JobReply, JobsReply, ProblemReply, Submitted
 from pesto.verbs.jobs.request import JobRequest
 
 T = TypeVar("T")
@@ -30,15 +30,15 @@ _FIRST_S, _LONGEST_S = 0.1, 5.0
 def checked_url(url: str) -> str:
     """The address of a service without a path's last slash. UsageError for what is none."""
     try:
-        found = urlsplit(url)
-        whole = found.scheme in ("http", "https") and bool(found.hostname) and (found.port or 1) > 0
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         whole = False
-    if not whole or found.query or found.fragment or not url.isprintable():
+    if not whole or parts.query or parts.fragment or not url.isprintable():
         raise UsageError.build(
             f"{shown(url)} is no address of a service", remedy="give one such as http://127.0.0.1:8780"
         )
-    if found.username is not None or found.password is not None:
+    if parts.username is not None or parts.password is not None:
         raise UsageError.build(
             "the address of a service has no name and no password", remedy=f"give the token, or set {TOKEN}"
         )
@@ -193,12 +193,12 @@ def _refused(url: str, reply: Reply) -> PestoError:
     if reply.status == _UNAUTHORIZED:
         return UsageError.build("no token that is known there", where=url, remedy="set PESTO_TOKEN, or give the token")
     try:
-        said = msgspec.json.decode(reply.body, type=Problem)
+        problem = msgspec.json.decode(reply.body, type=ProblemReply)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return FileError.build(
             f"{url} answered {reply.status}, which is no word of pesto serve", remedy="correct the address"
         )
-    return failed(said.exit_code or Exit.BUG, said.error, said.remedy, said.where)
+    return failed(problem.exit_code or Exit.BUG, problem.error, problem.remedy, problem.where)
 
 
 _ID = re.compile(r"[\w-]{1,100}", re.ASCII)
@@ -262,33 +262,33 @@ class Calls:
         """Queue a job; its id."""
         body = msgspec.json.encode(request)
         headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
-        found = yield from self._body(Ask("POST", "/v1/jobs", headers=headers, body=body))
-        return self._as(found, Submitted).id
+        answer = yield from self._body(Ask("POST", "/v1/jobs", headers=headers, body=body))
+        return self._as(answer, Submitted).id
 
-    def jobs(self, most: int, wanted: Mapping[str, object]) -> Steps[list[JobReply]]:
+    def jobs(self, most: int, filters: Mapping[str, object]) -> Steps[list[JobReply]]:
         """The newest, page by page; `wanted`: what the route is asked with, None for nothing."""
         if most < 1:
             raise UsageError.build(f"{most} jobs are asked for", remedy="ask for 1 or more")
-        given = {name: str(value) for name, value in wanted.items() if value is not None}
-        found, after = list[JobReply](), None
-        while len(found) < most:
-            page = {"most": str(min(_PAGE, most - len(found)))} | ({"after": after} if after else {})
+        given = {name: str(value) for name, value in filters.items() if value is not None}
+        jobs, after = list[JobReply](), None
+        while len(jobs) < most:
+            page = {"most": str(min(_PAGE, most - len(jobs)))} | ({"after": after} if after else {})
             reply = yield from self._body(Ask("GET", "/v1/jobs", given | page))
-            said = self._as(reply, JobsReply)
-            found, after = found + said.jobs, said.after
+            page_reply = self._as(reply, JobsReply)
+            jobs, after = jobs + page_reply.jobs, page_reply.after
             if after is None:
                 break
-        return found
+        return jobs
 
     def job(self, name: str) -> Steps[JobReply]:
         """One job as it is now."""
-        found = yield from self._body(Ask("GET", job_path(name)))
-        return self._as(found, JobReply)
+        body = yield from self._body(Ask("GET", job_path(name)))
+        return self._as(body, JobReply)
 
     def cancel(self, name: str) -> Steps[str]:
         """Cancel it; its state then."""
-        found = yield from self._body(Ask("DELETE", job_path(name)))
-        return self._as(found, Cancelled).state.value
+        body = yield from self._body(Ask("DELETE", job_path(name)))
+        return self._as(body, Cancelled).state.value
 
     def delete(self, name: str, *, purge: bool) -> Steps[str]:
         """Cancel it, or with `purge` delete one that has ended; its last state."""
@@ -314,8 +314,8 @@ class Calls:
 
     def diff(self, first: str, second: str) -> Steps[dict[str, Any]]:
         """Compare the plans of two jobs."""
-        found = yield from self._body(Ask("GET", "/v1/diff", {"a": first, "b": second}))
-        return self._as(found, dict[str, Any])
+        body = yield from self._body(Ask("GET", "/v1/diff", {"a": first, "b": second}))
+        return self._as(body, dict[str, Any])
 
     def _body(self, ask: Ask) -> Steps[bytes]:
         return answered(self.url, self.patience, ask)

@@ -190,18 +190,18 @@ class Client:
 
     def _run(self, steps: Steps[T]) -> T:
         """Do what the steps ask for, to their end."""
-        came: Reply | None = None
+        reply: Reply | None = None
         try:
             while True:
-                step = steps.send(came)  # type: ignore[arg-type]  # the first one is sent None
-                came = None
+                step = steps.send(reply)  # type: ignore[arg-type]  # the first one is sent None
+                reply = None
                 if isinstance(step, Pause):
                     time.sleep(step.seconds)
                 else:
-                    came = self._carried(step)
+                    reply = self._carried(step)
         except StopIteration as end:
-            found: T = end.value
-            return found
+            value: T = end.value
+            return value
 
     def _carried(self, ask: Ask) -> Reply:
         with ExitStack() as stack:
@@ -305,14 +305,14 @@ class AsyncClient:
                             for event in followed.take(chunk):
                                 yield event
                             self._calls.patience.answered()
-                        came = None
+                        reply = None
                     else:
                         await answer.aread()
-                        came = reply_of(answer)
+                        reply = reply_of(answer)
             except library().TransportError as error:
-                came = unreached(error)
-            if came is not None:
-                pause = judged(self._calls.url, self._calls.patience, came)
+                reply = unreached(error)
+            if reply is not None:
+                pause = judged(self._calls.url, self._calls.patience, reply)
             else:
                 if not followed.over:
                     followed.ended(await self.job(followed.name))
@@ -321,18 +321,18 @@ class AsyncClient:
 
     async def _run(self, steps: Steps[T]) -> T:
         """Do what the steps ask for, to their end."""
-        came: Reply | None = None
+        reply: Reply | None = None
         try:
             while True:
-                step = steps.send(came)  # type: ignore[arg-type]  # the first one is sent None
-                came = None
+                step = steps.send(reply)  # type: ignore[arg-type]  # the first one is sent None
+                reply = None
                 if isinstance(step, Pause):
                     await asyncio.sleep(step.seconds)
                 else:
-                    came = await self._carried(step)
+                    reply = await self._carried(step)
         except StopIteration as end:
-            found: T = end.value
-            return found
+            value: T = end.value
+            return value
 
     async def _carried(self, ask: Ask) -> Reply:
         async def chunks(path: Path) -> AsyncIterator[bytes]:

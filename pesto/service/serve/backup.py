@@ -129,7 +129,7 @@ def _add(tar: tarfile.TarFile, folder: Path, path: str, added: set[str]) -> bool
     """Add an upload, or the files of an attempt, unless they are in; False if they are not there."""
     real = folder / path
     try:
-        names = [path] if path.startswith(BLOBS) else [f"{path}/{one.name}" for one in sorted(real.iterdir())]
+        names = [path] if path.startswith(BLOBS) else [f"{path}/{file.name}" for file in sorted(real.iterdir())]
         for name in names:
             if name not in added and _MEMBER.fullmatch(name):
                 with (folder / name).open("rb") as file:  # the open file is there to its end whoever removes it
@@ -208,9 +208,9 @@ def _inspect(folder: Path, file: Path) -> tuple[int, int]:
     """Return how many jobs there are, and how many uploads are not what their names say."""
     with explained_damage(file), closing(sqlite3.connect(folder / FILE)) as database:
         _require_known(database, file)
-        if (found := database.execute("PRAGMA quick_check").fetchone()) != ("ok",):
+        if (result := database.execute("PRAGMA quick_check").fetchone()) != ("ok",):
             raise FileError.build(
-                f"its database is damaged: {shown(found)}", where=shown(file), remedy="use another backup"
+                f"its database is damaged: {shown(result)}", where=shown(file), remedy="use another backup"
             )
         (jobs,) = database.execute("SELECT count(*) FROM jobs").fetchone()
         blobs = [digest for (digest,) in database.execute("SELECT digest FROM blobs")]

@@ -37,8 +37,8 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 
 def free_share(folder: Path) -> float:
     """Return the free share of the folder's disk."""
-    found = shutil.disk_usage(folder)
-    return found.free / found.total
+    usage = shutil.disk_usage(folder)
+    return usage.free / usage.total
 
 
 class Uploader(NamedTuple):
@@ -51,9 +51,9 @@ class Uploader(NamedTuple):
 class Blobs:
     """The folder of uploaded files. Whatever is written to it stands in the ledger before, as a part."""
 
-    def __init__(self, folder: Path, most: int, space: Callable[[Path], float] = free_share) -> None:
-        """`most`: bytes of one file."""
-        self.folder, self._most, self._space = folder, most, space
+    def __init__(self, folder: Path, file_limit: int, space: Callable[[Path], float] = free_share) -> None:
+        """`file_limit`: bytes of one file."""
+        self.folder, self._most, self._space = folder, file_limit, space
         self._looked, self._free = -LOOK_S, 1.0
         make_folder(folder)
 
@@ -96,13 +96,12 @@ class Blobs:
         kept = False
         try:
             room = await writer.ask(partial(reserve, needed=announced or 0, wanted=announced or _STEP))
-            count, found = await self._written(part, chunks, room, writer, reserve)
+            count, received = await self._written(part, chunks, room, writer, reserve)
             if announced is not None and count != announced:
                 raise RefusedError(400, f"{count} of {announced} announced bytes came", remedy="send the file again")
-            if found != digest:
-                what = f"the bytes that came have the SHA-256 {found}"
+            if received != digest:
+                what = f"the bytes that came have the SHA-256 {received}"
                 raise RefusedError(422, what, remedy="send the file that it names", code="digest_differs")
-            await asyncio.to_thread(_sync, part)
             await writer.ask(lambda ledger: self._settle(ledger, part, digest, count, by))
             kept = True
         except OSError as error:
@@ -129,8 +128,8 @@ class Blobs:
     async def _written(
         self, part: Path, chunks: AsyncIterator[bytes], room: int, writer: Writer, reserve: Callable[..., int]
     ) -> tuple[int, str]:
-        """Write the chunks as they come, in a thread: how many bytes, and their SHA-256."""
-        hashed, count, held = hashlib.sha256(), 0, bytearray()
+        """Write the chunks to the disk as they come, in a thread; return how many bytes, and their SHA-256."""
+        hashed, count, buffer = hashlib.sha256(), 0, bytearray()
         with part.open("xb") as file:
 
             def write(data: bytes) -> None:
@@ -141,12 +140,14 @@ class Blobs:
                 count += len(chunk)
                 if count > room:
                     room = await writer.ask(partial(reserve, needed=count, wanted=2 * count))
-                held += chunk
-                if len(held) >= _CHUNK:
+                buffer += chunk
+                if len(buffer) >= _CHUNK:
                     self.require_space()
-                    await asyncio.to_thread(write, bytes(held))
-                    held.clear()
-            write(bytes(held))
+                    await asyncio.to_thread(write, bytes(buffer))
+                    buffer.clear()
+            write(bytes(buffer))
+            file.flush()
+            await asyncio.to_thread(os.fsync, file.fileno())
         return count, hashed.hexdigest()
 
     def _reserve(self, ledger: Ledger, part: str, digest: str, by: Uploader, *, needed: int, wanted: int) -> int:
@@ -178,11 +179,6 @@ async def chunks_of(file: Path) -> AsyncIterator[bytes]:
             yield chunk
 
 
-def _sync(part: Path) -> None:
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def _failed(error: OSError) -> FileError:
     return FileError.build(f"cannot keep the file: {error.strerror or shown(error)}", remedy="check the service's disk")
 
@@ -203,7 +199,6 @@ class Doing(Protocol):
 
     def __call__(self, act: Callable[[Ledger], T], /) -> T:
         """Do an act; return what it gives, once that is on the disk."""
-        ...
 
 
 class _Old(NamedTuple):
@@ -223,49 +218,57 @@ class Retention:
     Files are looked at outside of transactions, and uploads removed while nobody takes any in.
     """
 
-    def __init__(self, folder: Path, days: float, most: int, keep: KeepDays) -> None:
-        """`folder`: of the service; `days`: of age of files and events; `most`: bytes of all files together.
+    def __init__(self, folder: Path, days: float, byte_limit: int, keep: KeepDays) -> None:
+        """`folder`: of the service; `days`: of age of files and events; `byte_limit`: bytes of all files together.
 
         keep: days after which whole jobs are deleted, by state.
         """
-        self._folder, self._days, self._most, self._keep = folder, days, most, keep
+        self._folder, self._days, self._most, self._keep = folder, days, byte_limit, keep
         self._jobs, self._blobs = folder / JOBS, folder / BLOBS
 
     def sweep(self, do: Doing, now: float | None = None) -> int:
-        """Remove what is too old, and the oldest of what is too much; how much that was."""
+        """Remove the files that are too old, and the oldest beyond the limit; return how many jobs and uploads."""
         moment = time.time() if now is None else now
-        found = sorted(self._found(do))
-        total, chosen = sum(old.size for old in found), list[_Old]()
-        for old in found:
+        files = list[_Old]()
+        for number, name, finished in do(lambda ledger: ledger.ended_with_files()):
+            sizes = (file.stat().st_size for file in (self._jobs / name).rglob("*") if file.is_file())
+            files.append(_Old(finished, sum(sizes), number, name))
+        needed, blobs = do(lambda ledger: (ledger.needed_blobs(), ledger.blobs()))
+        files += [_Old(used, size, None, digest) for digest, size, used in blobs if digest not in needed]
+        total, chosen = sum(old.size for old in files), list[_Old]()
+        for old in sorted(files):
             if moment - old.since < self._days * _DAY_S and total <= self._most:
                 break
             total -= old.size
             chosen.append(old)
         count = do(lambda ledger: _forget(ledger, chosen)) if chosen else 0
-        self._delete_old(do, moment)
-        self.remove_listed(do)
-        return count
-
-    def _delete_old(self, do: Doing, now: float) -> None:
-        """Delete jobs and events that are too old, a few in each transaction, and make the database smaller."""
+        # Delete jobs and events that are too old, a few in each transaction, and make the database smaller.
         for state in FINAL:
-            before = now - getattr(self._keep, state.value) * _DAY_S
+            before = moment - getattr(self._keep, state.value) * _DAY_S
             while do(partial(Ledger.purge_ended, state=state, before=before, most=_BATCH)) == _BATCH:
                 pass
-        before = now - self._days * _DAY_S
+        before = moment - self._days * _DAY_S
         while do(partial(Ledger.expire_events, before=before, most=_BATCH)) == _BATCH:
             pass
         do(Ledger.forget_usage)
         left = 0
         while (last := do(partial(Ledger.shrink, pages=_PAGES))) and last != left:
             left = last
+        self.remove_listed(do)
+        return count
 
     def tidy(self, do: Doing, stale_s: float) -> None:
         """Remove what a crash left: what was to be removed, and halves of files that grew for the last time long ago.
 
         stale_s: how many seconds ago that must be; 0 where nobody else writes to the folder.
         """
-        stale = [part for part in do(lambda ledger: ledger.parts()) if self._age_s(part) >= stale_s]
+        stale = list[tuple[str, str, float]]()
+        for part in do(lambda ledger: ledger.parts()):
+            name, _, since = part
+            with suppress(FileNotFoundError):
+                since = (self._blobs / name).stat().st_mtime
+            if max(0.0, time.time() - since) >= stale_s:
+                stale.append(part)
         if stale:
             do(lambda ledger: self._drop(ledger, stale))
         self.remove_listed(do)
@@ -276,27 +279,6 @@ class Retention:
         known = {digest for digest, _, _ in blobs} | {name for part in parts for name in part[:2]}
         if others := sum(path.name not in known for path in self._blobs.iterdir()):
             _LOG.warning("%d files in %s are not known to the service and stay there", others, shown(self._blobs))
-
-    def _found(self, do: Doing) -> list[_Old]:
-        ended = [
-            _Old(
-                finished,
-                sum(file.stat().st_size for file in (self._jobs / name).rglob("*") if file.is_file()),
-                number,
-                name,
-            )
-            for number, name, finished in do(lambda ledger: ledger.ended_with_files())
-        ]
-        needed, blobs = do(lambda ledger: (ledger.needed_blobs(), ledger.blobs()))
-        files = [_Old(used, size, None, digest) for digest, size, used in blobs if digest not in needed]
-        return ended + files
-
-    def _age_s(self, part: tuple[str, str, float]) -> float:
-        """Return the seconds since a part grew; since it began where it has no file."""
-        name, _, since = part
-        with suppress(FileNotFoundError):
-            since = (self._blobs / name).stat().st_mtime
-        return max(0.0, time.time() - since)
 
     def _drop(self, ledger: Ledger, parts: Iterable[tuple[str, str, float]]) -> None:
         """Act: remove parts, and the files that they became where no file of that name was remembered any more."""

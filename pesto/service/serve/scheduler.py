@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
@@ -40,8 +41,7 @@ from pesto.service.serve.telemetry import JOB_S, Histogram
 from pesto.service.serve.tokens import Departure, TokenAuthenticator
 from pesto.verbs.jobs.incumbent_file import INCUMBENTS, left_summary
 from pesto.verbs.jobs.job_events import Done
-from pesto.verbs.jobs.request import JobRequest, blobs_of, kept_request
-from pesto.verbs.jobs.run_job import ENTRY, Order
+from pesto.verbs.jobs.request import ENTRY, JobRequest, Order, blobs_of, kept_request
 
 T = TypeVar("T")
 UNWRITTEN = "the database cannot be written to"
@@ -284,7 +284,7 @@ class Scheduler:
                 self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))
             for key, begun in self._running.items():
                 if key not in self._over:
-                    self._release(begun, seconds=0.0, found=self._found(begun, 0.0))
+                    self._release(begun, seconds=0.0, rescued=self._rescued(begun, 0.0))
             try:
                 self._pending.finish()
             except FileError as error:  # what is not written counts as lost in a crash: it is queued again
@@ -298,7 +298,13 @@ class Scheduler:
             self._executor.close()
 
     def _settle_departures(self) -> None:
-        """Do with the jobs of removed tokens as was said, and write when tokens were used."""
+        """Cancel or give away the jobs of removed tokens, and write when tokens were used."""
+
+        def settle(ledger: Ledger, left: Departure) -> list[str]:
+            if not left.to:
+                return ledger.cancel_all(left.name, left.until)
+            ledger.give_all(left.name, left.to, left.until)
+            return []
 
         def cancel_each(names: list[str]) -> None:
             for name in names:
@@ -309,7 +315,7 @@ class Scheduler:
         for departure in self._authenticator.departures:
             if departure not in self._departed:
                 self._departed.add(departure)
-                self._pending.add(lambda ledger, left=departure: _settle_jobs(ledger, left), cancel_each)
+                self._pending.add(partial(settle, left=departure), cancel_each)
         self._pending.work()
 
     def _begin(self) -> None:
@@ -449,17 +455,15 @@ class Scheduler:
             )  # fmt: skip
             self._answered(begun, outcome, reused=item.reused)
         elif self._ending.is_set():
-            self._release(begun, seconds=item.seconds, found=self._found(begun, item.seconds))
+            self._release(begun, seconds=item.seconds, rescued=self._rescued(begun, item.seconds))
         elif item.why == "place":
-            self._release(begun, seconds=item.seconds, why=item.detail, found=self._found(begun, item.seconds))
+            self._release(begun, seconds=item.seconds, why=item.detail, rescued=self._rescued(begun, item.seconds))
         elif item.why == "death":
-            lost, found = item, self._found(begun, item.seconds)
-            self._close(
-                begun, lambda ledger: ledger.lose(begun.number, begun.attempt, lost.detail, lost.seconds, found=found)
-            )
+            why, seconds, rescued = item.detail, item.seconds, self._rescued(begun, item.seconds)
+            self._close(begun, lambda ledger: ledger.lose(begun.number, begun.attempt, why, seconds, rescued=rescued))
         else:
             remedy = "raise its limit, or give it less to do"
-            left = self._found(begun, item.seconds) or Outcome(seconds=item.seconds)
+            left = self._rescued(begun, item.seconds) or Outcome(seconds=item.seconds)
             outcome = msgspec.structs.replace(
                 left, exit_code=Exit.NOTHING, error=item.detail, where=None, remedy=remedy
             )
@@ -468,7 +472,7 @@ class Scheduler:
                 begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome, keeps=keeps)
             )
 
-    def _found(self, begun: Begun, seconds: float) -> Outcome | None:
+    def _rescued(self, begun: Begun, seconds: float) -> Outcome | None:
         """Return the outcome of an attempt that was lost, from its files, each of them whole; None for none."""
         out = self.results(begun.id, begun.attempt)
         names = tuple(sorted(p.name for p in out.glob("[!.]*")))
@@ -494,7 +498,7 @@ class Scheduler:
                 outcome, error=error, where=None, remedy="wait, or ask for a larger quota"
             )
         if self._ending.is_set() and _interrupted(outcome):
-            self._release(begun, seconds=outcome.seconds, found=outcome if keeps else None)
+            self._release(begun, seconds=outcome.seconds, rescued=outcome if keeps else None)
             return
         state = State.DONE if outcome.exit_code == 0 or (keeps and _interrupted(outcome)) else State.FAILED
         self._close(
@@ -505,16 +509,16 @@ class Scheduler:
         """Queue an attempt's last act; `clears`: then remove the files of all attempts but the kept one."""
 
         def done(ledger: Ledger) -> tuple[bool, int]:
-            ours = act(ledger)
-            return ours, ledger.kept(begun.number) if ours else 0
+            is_ours = act(ledger)
+            return is_ours, ledger.kept(begun.number) if is_ours else 0
 
-        def written(came: tuple[bool, int]) -> None:
-            ours, kept = came
+        def written(result: tuple[bool, int]) -> None:
+            is_ours, kept = result
             del self._running[begun.key], self._logged[begun.key]
             self._interrupted.pop(begun.key, None)
             self._over.discard(begun.key)
             self._spent.discard(begun.key)
-            if not ours:  # another server has it: nothing but this attempt's own files is this one's to remove
+            if not is_ours:  # another server has it: nothing but this attempt's own files is this one's to remove
                 shutil.rmtree(self.results(begun.id, begun.attempt), ignore_errors=True)
             elif clears:
                 self._clear(begun, kept)
@@ -535,11 +539,11 @@ class Scheduler:
         return True
 
     def _release(
-        self, begun: Begun, *, seconds: float, why: str = "the service ended", found: Outcome | None = None
+        self, begun: Begun, *, seconds: float, why: str = "the service ended", rescued: Outcome | None = None
     ) -> None:
-        why = why if found is None else f"{why}; what was found is kept"
+        why = why if rescued is None else f"{why}; what was found is kept"
         self._close(
-            begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, found=found, seconds=seconds)
+            begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, rescued=rescued, seconds=seconds)
         )
 
     def _clear(self, begun: Begun, kept: int) -> None:
@@ -549,14 +553,6 @@ class Scheduler:
             for left in folder.iterdir():
                 if left.name != str(kept):
                     shutil.rmtree(left, ignore_errors=True)
-
-
-def _settle_jobs(ledger: Ledger, left: Departure) -> list[str]:
-    """An act: cancel the jobs of a removed token or give them away; the ids of those that are to be interrupted."""
-    if not left.to:
-        return ledger.cancel_all(left.name, left.until)
-    ledger.give_all(left.name, left.to, left.until)
-    return []
 
 
 @contextmanager

@@ -180,9 +180,9 @@ class ServeConfig:
         for name, value in [*rest, *bounds, *kept]:
             if not value > 0 and (name, value) != ("rss_gib", 0):
                 raise UsageError.build(f"{name} is {value}", remedy="give more than 0")
-            most = _MOST.get(name, _MOST_OF_OTHERS)
-            if value > most:
-                raise UsageError.build(f"{name} is {value}", remedy=f"give {most:.10g} at most")
+            limit = _MOST.get(name, _MOST_OF_OTHERS)
+            if value > limit:
+                raise UsageError.build(f"{name} is {value}", remedy=f"give {limit:.10g} at most")
 
 
 def configured(file: Path | None, *, keep_days: dict[str, float] | None = None, **given: Any) -> ServeConfig:
@@ -190,6 +190,6 @@ def configured(file: Path | None, *, keep_days: dict[str, float] | None = None, 
 
     keep_days: those of `KeepDays` that are given.
     """
-    found = load(file, ServeConfig) if file is not None else ServeConfig()
-    found = replace(found, keep=replace(found.keep, **keep_days or {}))
-    return replace(found, **{name: value for name, value in given.items() if value is not None})
+    config = load(file, ServeConfig) if file is not None else ServeConfig()
+    config = replace(config, keep=replace(config.keep, **keep_days or {}))
+    return replace(config, **{name: value for name, value in given.items() if value is not None})

@@ -34,14 +34,14 @@ MOST_FILES = 1 << 16
 def raised_file_limit() -> int:
     """Raise the limit of open files as far as this process may; what it is then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    target = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= target:
         return MOST_FILES if soft == resource.RLIM_INFINITY else soft
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     except (OSError, ValueError):  # a system may refuse what it has said that it allows
         return soft
-    return wanted
+    return target
 
 
 NICENESS = 5
@@ -88,19 +88,19 @@ def listening(config: ServeConfig, folder: Path) -> socket.socket:
             remedy=f"add one: pesto serve token add NAME --data {shown(folder)}",
         )
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-        found.bind((config.host, config.port))
-        found.listen(2048)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+        listener.bind((config.host, config.port))
+        listener.listen(2048)
     except OSError as error:
-        found.close()
+        listener.close()
         where = f"{shown(config.host)}:{config.port}"
         raise FileError.build(
             f"cannot listen on {where}: {error.strerror or shown(error)}", remedy="give another --port"
         ) from error
-    return found
+    return listener
 
 
 def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> None:

@@ -153,11 +153,11 @@ class Histogram:
 
     def cumulated(self) -> list[tuple[str, float]]:
         """Return for each upper bound, as Prometheus writes it, how many values are at most that."""
-        total, found = 0, list[tuple[str, float]]()
+        total, counts = 0, list[tuple[str, float]]()
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
             total += count
-            found.append((bound, total))
-        return found
+            counts.append((bound, total))
+        return counts
 
 
 class RequestTimes:

@@ -165,9 +165,9 @@ def add(folder: Path, name: str, quota: Quota, *, role: Role = Role.USER, expire
     if quota.jobs < 1 or quota.queued < 1 or quota.bytes < 0 or not quota.hours > 0:
         raise UsageError.build(f"the quota {quota} lets nothing be done", remedy="give more than nothing of each")
     for what, given in (("jobs", quota.jobs), ("queued", quota.queued), ("bytes", quota.bytes), ("hours", quota.hours)):
-        most = getattr(MACHINE, what)
-        if given > most:
-            raise UsageError.build(f"a quota of {what} is {most:g} at most", remedy="give less")
+        limit = getattr(MACHINE, what)
+        if given > limit:
+            raise UsageError.build(f"a quota of {what} is {limit:g} at most", remedy="give less")
     if expires_s is not None and not 0 < expires_s < 1e10:
         raise UsageError.build(f"a token cannot expire after {expires_s:g} s", remedy="give a time such as 90d")
     secret, identity, now = secrets.token_urlsafe(32), secrets.token_hex(4), time.time()
@@ -175,7 +175,7 @@ def add(folder: Path, name: str, quota: Quota, *, role: Role = Role.USER, expire
     token = Token(name=name, id=identity, sha256=_hash(secret), quota=quota, role=role, expires=expires)
     with hold_lock(folder / FILE, _LOCK):
         content = _read(folder)
-        if any(name == one.name for one in content.tokens):
+        if any(name == other.name for other in content.tokens):
             raise UsageError.build(
                 f"there is a token {quoted(name)} already", remedy="remove it first, or choose another name"
             )
@@ -183,8 +183,8 @@ def add(folder: Path, name: str, quota: Quota, *, role: Role = Role.USER, expire
             raise UsageError.build(f"there are {MOST} tokens already", remedy="remove some")
         removed = {other: quota for other, quota in content.removed.items() if other != name}
         before = tuple(
-            msgspec.structs.replace(one, until=min(one.until, now)) if one.name == name else one
-            for one in content.departures
+            msgspec.structs.replace(departure, until=min(departure.until, now)) if departure.name == name else departure
+            for departure in content.departures
         )
         _write(folder, _File(tokens=(*content.tokens, token), removed=removed, departures=before))
     return f"{_BEGINS}_{identity}_{secret}"
@@ -198,14 +198,14 @@ def remove(folder: Path, name: str, *, cancel: bool = False, give: str | None = 
     """
     with hold_lock(folder / FILE, _LOCK):
         content = _read(folder)
-        quotas = {one.name: one.quota for one in content.tokens}
-        for wanted in (name, name if give is None else give):
-            if wanted not in quotas:
-                remedy = suggest(wanted, quotas) if quotas else "there is none at all"
-                raise UsageError.build(f"there is no token {quoted(wanted)}", remedy=remedy)
+        quotas = {token.name: token.quota for token in content.tokens}
+        for required in (name, name if give is None else give):
+            if required not in quotas:
+                remedy = suggest(required, quotas) if quotas else "there is none at all"
+                raise UsageError.build(f"there is no token {quoted(required)}", remedy=remedy)
         if give == name:
             raise UsageError.build(f"the jobs of {quoted(name)} cannot be given to it", remedy="name another token")
-        rest = tuple(one for one in content.tokens if one.name != name)
+        rest = tuple(token for token in content.tokens if token.name != name)
         departures = content.departures
         if cancel or give is not None:
             departures += (Departure(name=name, until=time.time() + NOTICE_S, to=give or ""),)
@@ -264,7 +264,7 @@ class TokenAuthenticator:
         finally:
             self._looking.release()
         now, before = time.time(), self._valid
-        self._valid = frozenset(one.id for one in self._by_id.values() if one.valid(now))
+        self._valid = frozenset(token.id for token in self._by_id.values() if token.valid(now))
         if before - self._valid or (self._was_open and not self.open):
             self._changed()
         self._was_open = self.open
@@ -275,8 +275,8 @@ class TokenAuthenticator:
             return
         content = _read(self._folder)
         self._seen = seen
-        self._by_id = {one.id: one for one in content.tokens}
-        self._names |= content.removed | {one.name: one.quota for one in content.tokens}
+        self._by_id = {token.id: token for token in content.tokens}
+        self._names |= content.removed | {token.name: token.quota for token in content.tokens}
         self.departures = content.departures
         self._had_tokens |= bool(self._by_id)
         lost = seen is None and self._had_tokens
@@ -290,16 +290,16 @@ class TokenAuthenticator:
     def _signature(self) -> tuple[int, ...] | None:
         """Return a mark that changes with the file; None without one. FileError for what cannot be a token file."""
         try:
-            found = self._path.stat()
+            info = self._path.stat()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise FileError.build(
                 f"cannot read {shown(self._path)}: {error.strerror}", remedy="change the permissions"
             ) from error
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(info.st_mode):
             raise FileError.build(f"cannot read {shown(self._path)}: it is no file", remedy="move it away")
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        return info.st_mtime_ns, info.st_ino, info.st_size
 
     def authenticate(self, authorization: str) -> Token | None:
         """Return the token of an Authorization header, also an expired one; None while this machine needs none.
@@ -351,7 +351,7 @@ class TokenAuthenticator:
         try:
             with hold_lock(self._folder / USES, _LOCK):
                 written = last_uses(self._folder)
-                known = {one.id for one in listed(self._folder)}
+                known = {token.id for token in listed(self._folder)}
                 merged = {key: max(when, written.get(key, 0.0)) for key, when in (written | uses).items()}
                 kept = {key: when for key, when in merged.items() if key in known}
                 write_atomic(self._folder / USES, encode_json(_Uses(uses=kept)))

@@ -40,7 +40,7 @@ class DueWebhook(NamedTuple):
     tries: int
     """With the one that is due."""
     token: str
-    told: dict[str, Any] | None
+    content: dict[str, Any] | None
     """The job as it has ended; None where it was deleted."""
 
 
@@ -52,7 +52,7 @@ _IN_TURN = """SELECT job FROM (
 
 def claim_webhooks(ledger: Ledger, now: float, most: int, pause_s: Callable[[int], float]) -> list[DueWebhook]:
     """Return what is due, tokens in turn, which is due again only after a pause: no other server takes it meanwhile."""
-    database, found = ledger.database, list[DueWebhook]()
+    database, claimed = ledger.database, list[DueWebhook]()
     locked = database.dialect.unless_locked
     # The outer condition is looked at again for a row that another server has changed since.
     sql = f"SELECT job, url, tries FROM webhooks WHERE job IN ({_IN_TURN}) AND due <= ? ORDER BY due{locked}"  # noqa: S608
@@ -61,9 +61,9 @@ def claim_webhooks(ledger: Ledger, now: float, most: int, pause_s: Callable[[int
         database.execute("UPDATE webhooks SET tries = ?, due = ? WHERE job = ?", (tries + 1, again, job))
         row_sql = f"SELECT token, {', '.join(_COLUMNS)} FROM jobs WHERE number = ?"  # noqa: S608 - constants
         row = database.execute(row_sql, (job,)).fetchone()
-        told = None if row is None else {"event": "job.ended"} | dict(zip(_COLUMNS, row[1:], strict=True))
-        found.append(DueWebhook(job, url, tries + 1, "" if row is None else row[0], told))
-    return found
+        content = None if row is None else {"event": "job.ended"} | dict(zip(_COLUMNS, row[1:], strict=True))
+        claimed.append(DueWebhook(job, url, tries + 1, "" if row is None else row[0], content))
+    return claimed
 
 
 def drop_webhook(ledger: Ledger, job: int) -> None:
@@ -123,10 +123,10 @@ def webhook_key(folder: Path, name: str) -> str:
     try:
         with suppress(FileExistsError):
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(file, "wb") as made:
-                made.write(secrets.token_hex(32).encode())
-                made.flush()
-                os.fsync(made.fileno())
+            with os.fdopen(file, "wb") as key:
+                key.write(secrets.token_hex(32).encode())
+                key.flush()
+                os.fsync(key.fileno())
     except OSError as error:
         raise FileError.build(
             f"cannot write {shown(path)}: {error.strerror}", remedy="check the folder and the disk"
@@ -166,10 +166,10 @@ def _resolved(parts: SplitResult, *, private: bool) -> _Target:
     """Return where to connect to: the name is asked for once, so that what was looked at is what is used."""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise WebhookError(f"cannot find its host: {error}") from error
-    for *_, place in found:
+    for *_, place in addresses:
         address = str(place[0])
         if private or is_public(ipaddress.ip_address(address.partition("%")[0])):
             return _Target(address, port)
@@ -242,27 +242,27 @@ class Webhooks:
         """Tell what is due now; return how many were tried. Each is due again, later, until it was told."""
         now = self._clock()
         due: Sequence[DueWebhook] = self._writer.do(lambda ledger: claim_webhooks(ledger, now, AT_ONCE, pause_s))
-        for one in self._pool.map(self._told, due):
-            if one is not None:
-                self._writer.do(partial(drop_webhook, job=one))
+        for job in self._pool.map(self._tell, due):
+            if job is not None:
+                self._writer.do(partial(drop_webhook, job=job))
         return len(due)
 
-    def _told(self, one: DueWebhook) -> int | None:
+    def _tell(self, webhook: DueWebhook) -> int | None:
         """Tell one; the number of its job where it is not to be told again."""
-        if one.told is None:  # the job was deleted
-            return one.job
-        body, timestamp = msgspec.json.encode(one.told), f"{self._clock():.0f}"
+        if webhook.content is None:  # the job was deleted
+            return webhook.job
+        body, timestamp = msgspec.json.encode(webhook.content), f"{self._clock():.0f}"
         headers = {
-            "Content-Type": "application/json", "User-Agent": "pesto-serve", "X-Pesto-Delivery": str(one.told["id"]),
-            "X-Pesto-Timestamp": timestamp,
-            "X-Pesto-Signature": signature(webhook_key(self._folder, one.token), timestamp, body),
+            "Content-Type": "application/json", "User-Agent": "pesto-serve",
+            "X-Pesto-Delivery": str(webhook.content["id"]), "X-Pesto-Timestamp": timestamp,
+            "X-Pesto-Signature": signature(webhook_key(self._folder, webhook.token), timestamp, body),
         }  # fmt: skip
         try:
-            send(one.url, body, headers, private=self._private)
+            send(webhook.url, body, headers, private=self._private)
         except WebhookError as error:
-            last = one.tries >= self._tries
+            last = webhook.tries >= self._tries
             then = "it is given up" if last else "it is tried again"
-            told: Any = shown(origin_of(one.url))
-            _LOG.warning("the end of job %s was not told to %s: %s; %s", one.told["id"], told, error, then)
-            return one.job if last else None
-        return one.job
+            receiver: Any = shown(origin_of(webhook.url))
+            _LOG.warning("the end of job %s was not told to %s: %s; %s", webhook.content["id"], receiver, error, then)
+            return webhook.job if last else None
+        return webhook.job

@@ -99,7 +99,7 @@ def settings_of(kind: Kind) -> tuple[str, ...]:
 
 
 def named_source(source: JobSource, file: Path | None = None) -> Source:
-    """What the verbs call a source; `file` is where its blob lies, by default the name alone."""
+    """Return a source as the verbs take it; `file` is where its blob lies, by default the name alone."""
     given = Path(source.name or "graph.json") if source.blob is not None else None
     return Source(
         model=source.model,

@@ -33,7 +33,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """None for a split."""
 
 
-class _File(NamedTuple):
+class _Result(NamedTuple):
     """The file of an incumbent."""
 
     name: str
@@ -47,23 +47,23 @@ class IncumbentFile:
     def __init__(self, folder: Path) -> None:
         """`folder`: of the job's results, where the summary lies, too."""
         self._folder, self._best_s = folder, math.inf
-        self._latest: dict[str, Callable[[], _File]] = {}
+        self._latest: dict[str, Callable[[], _Result]] = {}
         self._changed, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="incumbents", daemon=True)
 
     def take(self, made: Callable[[], Plan]) -> None:
         """Have a plan written soon, unless another one comes before; `made` makes it, in the other thread."""
 
-        def file() -> _File:
+        def file() -> _Result:
             plan = made()
             bound_s = plan.provenance.lower_bound_ticks * plan.tick_s
-            return _File(PLAN, dumps(plan), Summary(makespan_s=plan.makespan_s, lower_bound_s=bound_s))
+            return _Result(PLAN, dumps(plan), Summary(makespan_s=plan.makespan_s, lower_bound_s=bound_s))
 
         self._keep(PLAN, file)
 
     def take_split(self, makespan_s: float, encoded: Callable[[], bytes]) -> None:
         """Have a split written soon; `encoded` makes the bytes of its file, in the other thread."""
-        self._keep(SPLIT, lambda: _File(SPLIT, encoded(), Summary(makespan_s=makespan_s)))
+        self._keep(SPLIT, lambda: _Result(SPLIT, encoded(), Summary(makespan_s=makespan_s)))
 
     def close(self) -> None:
         """Write no more; what is being written is whole then."""
@@ -77,7 +77,7 @@ class IncumbentFile:
         for name in set(INCUMBENTS).difference(kept):
             (self._folder / name).unlink(missing_ok=True)
 
-    def _keep(self, name: str, made: Callable[[], _File]) -> None:
+    def _keep(self, name: str, made: Callable[[], _Result]) -> None:
         self._latest[name] = made
         self._changed.set()
         if self._thread.ident is None:
@@ -95,7 +95,7 @@ class IncumbentFile:
                     self._write(made)
             self._closed.wait(max(LEAST_S, SHARE * (time.thread_time() - began_s)))
 
-    def _write(self, made: Callable[[], _File]) -> None:
+    def _write(self, made: Callable[[], _Result]) -> None:
         try:
             new = made()
             if new.summary.makespan_s >= self._best_s:

@@ -1,4 +1,4 @@
-"""What is told of a job while it runs, and what it ends with: one JSON object each, `{"event": "incumbent", ...}`."""
+"""Events of a job while it runs, and its end: one JSON object each, `{"event": "incumbent", ...}`."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class IncumbentEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
     gap: float
     """(best - bound) / best."""
     by: str
-    """What made the plan: a name in its candidates."""
+    """Name of the candidate that the plan is."""
     seconds: float
     """Since the solve began."""
 
@@ -48,7 +48,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="do
     exit_code: int
     """One of `pesto.core.errors.Exit`; with an interruption there may be a plan."""
     error: str | None = None
-    """What went wrong and where, on one line without a remedy."""
+    """The error and its place, on one line without a remedy."""
     where: str | None = None
     """File or name that the error is about, with which `error` begins; null where it names none."""
     remedy: str | None = None

@@ -1,4 +1,4 @@
-"""What a job is: the JSON object that is submitted. Files are named by their SHA-256; nothing in it names a path."""
+"""A job as it is requested: the JSON object that is submitted, with files by their SHA-256; nothing names a path."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
@@ -14,9 +14,9 @@ from pesto.verbs import verb_options
 PLAN, SPLIT, REPORT = "plan.json", "split.json", "report.html"
 """Files that jobs leave."""
 ANSWER = "answer.json"
-"""The one object of the verb's --json."""
+"""File with the one object of the verb's --json."""
 PAGE = "page.txt"
-"""What the verb prints for people."""
+"""File with the text that the verb prints for people."""
 Kind = Literal["solve", "compare", "sweep", "split", "check", "report"]
 Sha = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256 of a file that was uploaded.")]
 FileName = Annotated[
@@ -33,18 +33,18 @@ Text = Annotated[str, Meta(max_length=200)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all parts of a request have: they are values, and a key that is not known is refused."""
+class _RequestPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of a request: a value, in which a key that is not known is refused."""
 
 
-class BlobFile(_Asked, frozen=True):
+class BlobFile(_RequestPart, frozen=True):
     """A file that was uploaded."""
 
     blob: Sha
     name: FileName | None = None
 
 
-class PlanFile(_Asked, frozen=True):
+class PlanFile(_RequestPart, frozen=True):
     """A plan: a file that was uploaded, or the plan of a job; exactly one of the two."""
 
     blob: Sha | None = None
@@ -52,14 +52,14 @@ class PlanFile(_Asked, frozen=True):
     name: FileName | None = None
 
 
-class JobSource(_Asked, frozen=True):
+class JobSource(_RequestPart, frozen=True):
     """The training step: a built-in model, or a graph file or GraphDef that was uploaded (docs/guides/own-step.md)."""
 
     model: Name | None = None
     variant: Name | None = None
     blob: Sha | None = None
     name: FileName | None = None
-    """Of the file: .json or .json.gz is the project's own, .pb and .pbtxt are GraphDefs."""
+    """Name of the file: .json or .json.gz is the project's own, .pb and .pbtxt are GraphDefs."""
     fetch: tuple[Annotated[str, Meta(max_length=1000)], ...] = ()
     batch: Count | None = None
     micro_batches: Count | None = None
@@ -67,7 +67,7 @@ class JobSource(_Asked, frozen=True):
     """Shapes of feeds that a GraphDef leaves open, each as NAME=16,40."""
 
 
-class _Given(_Asked, frozen=True):
+class _Given(_RequestPart, frozen=True):
     """Options of which some are given, each None where it is not."""
 
     def given(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _options(name: str, declared: type, some: tuple[str, ...], doc: str) -> Any:
         if each.name in some
     ]
     return msgspec.defstruct(
-        name, fields, bases=(_Asked,), module=__name__, frozen=True, kw_only=True, namespace={"__doc__": doc}
+        name, fields, bases=(_RequestPart,), module=__name__, frozen=True, kw_only=True, namespace={"__doc__": doc}
     )
 
 
@@ -124,8 +124,8 @@ SweepOptions: Any = _options(
 )  # fmt: skip
 
 
-class JobLimits(_Asked, frozen=True):
-    """What one job may use; None is no limit."""
+class JobLimits(_RequestPart, frozen=True):
+    """Limits of one job; None is no limit."""
 
     seconds: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     """Wall-clock of all of it; then it is interrupted, as by Ctrl-C."""
@@ -137,7 +137,7 @@ class JobLimits(_Asked, frozen=True):
     """Ops of its graph."""
 
 
-class JobRequest(_Asked, frozen=True):
+class JobRequest(_RequestPart, frozen=True):
     """One job; `pesto.verbs.jobs.checks.checked` says what goes with which kind."""
 
     kind: Kind
@@ -147,7 +147,7 @@ class JobRequest(_Asked, frozen=True):
     costs: BlobFile | None = None
     """A profile, or times of one's own (a name that ends in .csv)."""
     plan: PlanFile | None = None
-    """What is checked or reported; a check may be of a split or a pattern."""
+    """The plan that is checked or reported; a check may be of a split or a pattern."""
     against: Annotated[tuple[PlanFile, ...], Meta(max_length=16)] = ()
     """Other plans of the same graph on the page of a report."""
     start: PlanFile | None = None
@@ -156,15 +156,15 @@ class JobRequest(_Asked, frozen=True):
     """The plan of another step, whose variables stay where it has them: those that the solved step has, too."""
     settings: JobSettings = JobSettings()
     cuts: Text | None = None
-    """Of a solve: also cut tensors so, auto or such as 2x2,4; the shortest step is chosen, a plan or a split."""
+    """For a solve: also cut tensors so, auto or such as 2x2,4; the shortest step is chosen, a plan or a split."""
     methods: Text | None = None
-    """Of a comparison: names with commas between, or all."""
+    """For a comparison: names with commas between, or all."""
     split: SplitOptions | None = None
     sweep: SweepOptions | None = None
     certificate: bool = False
-    """Of a check: also how far from optimal the plan is at most."""
+    """For a check: also how far from optimal the plan is at most."""
     out: FileName | None = None
-    """What the result is called in what is said of it, such as plan.json; a name alone, nothing is written there."""
+    """Name of the result in what is printed, such as plan.json; nothing is written there."""
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
     label: Text = ""
     limits: JobLimits = JobLimits()
@@ -218,7 +218,7 @@ def resolved(request: JobRequest, shas: Mapping[str, str]) -> JobRequest:
 
 ENTRY = "pesto.verbs.jobs.run_job:answer"
 """Function of a worker that does an `Order`; by name, since a server loads no solver."""
-READY = "pesto.verbs.jobs.ready:ready"
+READY = "pesto.verbs.jobs.run_job:prepare_worker"
 """Function that a worker calls before its first job; by name for the same reason."""
 
 

@@ -49,7 +49,18 @@ from pesto.verbs.artifacts import UNUSED, GivenStep, kind_of, load_artifact, loa
 from pesto.verbs.jobs.checks import PRESET, compare_options, named_source, split_options, sweep_options
 from pesto.verbs.jobs.incumbent_file import IncumbentFile
 from pesto.verbs.jobs.job_events import Bound, Done, Event, IncumbentEvent, Log, Stage, encode
-from pesto.verbs.jobs.request import ANSWER, PAGE, PLAN, REPORT, SPLIT, BlobFile, JobRequest, Kind, PlanFile
+from pesto.verbs.jobs.request import (
+    ANSWER,
+    PAGE,
+    PLAN,
+    REPORT,
+    SPLIT,
+    BlobFile,
+    JobRequest,
+    Kind,
+    Order,
+    PlanFile,
+)
 from pesto.verbs.plan_step import (
     Chosen,
     CutStep,

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
-import msgspec
 import uvicorn
 from litestar import Litestar, Request, Router
 from litestar.di import Provide
@@ -23,9 +22,8 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from pesto.core.distribution import VERSION
 from pesto.core.errors import Exit, PestoError
-from pesto.service.protocol import Problem
 from pesto.service.serve.http.caller import SERVICE, caller, refuse_doubled_headers
-from pesto.service.serve.http.connections import IDLE_S, Gate, LimitedProtocol, is_logged
+from pesto.service.serve.http.connections import IDLE_S, BareRefusal, Gate, LimitedProtocol, is_logged
 from pesto.service.serve.http.file_routes import OTHER, TYPES, blob_routes, file_routes
 from pesto.service.serve.http.job_routes import event_routes, job_routes
 from pesto.service.serve.http.other_routes import catalogue_routes, health_routes, page_routes
@@ -49,39 +47,23 @@ def answering_at_the_end(app: ASGIApp, watchers: Watchers) -> ASGIApp:
     async def answering(scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
-        async def told(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
 
         try:
-            await app(scope, receive, told)
+            await app(scope, receive, send_and_note)
         except asyncio.CancelledError:
             if not watchers.closed:
                 raise
             if not begun:
-                await _refuse(scope, send)
+                record = record_of(scope)
+                record.code = code_of(503)
+                refusal = BareRefusal(503, "the service ends", "send it again in a moment", Exit.IO, AGAIN_S)
+                await refusal.send(send, record.id)
 
     return answering
-
-
-async def _refuse(scope: Any, send: Send) -> None:
-    record = record_of(scope)
-    record.code = code_of(503)
-    problem = Problem(
-        error="the service ends", remedy="send it again in a moment", exit_code=int(Exit.IO), code=record.code,
-        request_id=record.id,
-    )  # fmt: skip
-    body = msgspec.json.encode(problem)
-    headers = [
-        (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),
-        (b"retry-after", b"%d" % AGAIN_S), (b"connection", b"close"),
-    ]  # fmt: skip
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-_PARTS = "#/components/schemas/"
 
 
 class Document(JsonRenderPlugin):
@@ -89,26 +71,23 @@ class Document(JsonRenderPlugin):
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
         """The framework's own, but for the body of a submission, and for a file that may be of any type."""
-        body, parts = _requests()
+        body, parts = _request_schema("#/components/schemas/{name}")
         paths, components = openapi_schema["paths"], openapi_schema["components"]
         submit = paths["/v1/jobs"]["post"]
         submit["requestBody"]["content"]["application/json"]["schema"] = body
         kinds: dict[str, Any] = {kind: {} for kind in (*sorted(TYPES.values()), OTHER)}
         paths["/v1/jobs/{name}/files/{file}"]["get"]["responses"]["200"]["content"] = kinds
         schemas = {name: part for name, part in components["schemas"].items() if name not in _WHOLE} | parts
-        schemas["Problem"]["properties"]["code"] |= {"enum": list(CODES)}
-        return self.render_json(request, openapi_schema | {"components": components | {"schemas": schemas}})
+        schemas["ProblemReply"]["properties"]["code"] |= {"enum": list(CODES)}
+        document = self.render_json(request, openapi_schema | {"components": components | {"schemas": schemas}})
+        return document.replace(b"ProblemReply", b"Problem")  # its published name, which another class here has
 
 
 _WHOLE = ("JobRequest", "JobSettings")
 """Schemas of a request of any kind."""
 
 
-@cache
-def _requests() -> tuple[dict[str, Any], dict[str, Any]]:
-    return request_schema(_PARTS + "{name}")
-
-
+_request_schema = cache(request_schema)
 BODY = 1 << 20
 """Bytes of a request's JSON."""
 
@@ -197,12 +176,19 @@ class Server(uvicorn.Server):
 
 async def _until_told(server: Server, service: Service, bound: socket.socket, ready: Callable[[], None]) -> None:
     """Answer requests until a signal; then streams end, and requests under way have a moment."""
+
+    async def tell_ready() -> None:
+        while not server.started:
+            await asyncio.sleep(0.01)
+        gc.freeze()  # what is loaded stays: looking through it for garbage would stop all requests for 0.1 s each time
+        ready()
+
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     loop.add_signal_handler(signal.SIGHUP, _read_again, server, service)
     serving = loop.create_task(server.serve([bound]))
-    telling = loop.create_task(_tell(server, ready))
+    telling = loop.create_task(tell_ready())
     waiting = loop.create_task(ended.wait())
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
     _LOG.info("ending: running jobs are interrupted, what they found is kept, and they are queued again")
@@ -222,10 +208,3 @@ def _read_again(server: Server, service: Service) -> None:
             server.certificate.reload()
         except PestoError as error:
             _LOG.error("the certificate stays as it was: %s", error)
-
-
-async def _tell(server: Server, ready: Callable[[], None]) -> None:
-    while not server.started:
-        await asyncio.sleep(0.01)
-    gc.freeze()  # what is loaded stays: looking through it for garbage would stop all requests for 0.1 s each time
-    ready()

@@ -95,10 +95,10 @@ class Caller:
 
     async def job(self, name: str) -> Job:
         """A job that the route may be about; RefusedError (404) for another's as for none."""
-        found = await self.service.store.reader.ask(lambda store: store.job(name))
-        if found is None or self.owner not in (None, found.token):
+        job = await self.service.store.reader.ask(lambda store: store.job(name))
+        if job is None or self.owner not in (None, job.token):
             raise no_job(name)
-        return found
+        return job
 
 
 def caller(request: Asking) -> Caller:

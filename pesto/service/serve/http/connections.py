@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pesto.core.errors import Exit
-from pesto.service.protocol import Problem
+from pesto.service.protocol import ProblemReply
 from pesto.service.serve.refusals import code_of
 from pesto.service.serve.serve_config import Certificate, ServeConfig
 
@@ -41,9 +41,9 @@ _LOG = logging.getLogger(__name__)
 class Gate:
     """Counts the connections of a server, by address, and ends those that take too long."""
 
-    def __init__(self, most: int, each: int, *, body_s: float = 3600.0) -> None:
-        """`most`: connections in all; `each`: of one address; `body_s`: seconds that any body may take."""
-        self._most, self._each, self.body_s = most, each, body_s
+    def __init__(self, limit: int, address_limit: int, *, body_s: float = 3600.0) -> None:
+        """`limit`: connections in all; `address_limit`: of one address; `body_s`: seconds that any body may take."""
+        self._most, self._each, self.body_s = limit, address_limit, body_s
         self._open: dict[Any, str] = {}
         self._reserved: dict[Any, str] = {}
         self._by_address: Counter[str] = Counter()
@@ -100,8 +100,8 @@ class Gate:
                 self.note(why)
                 connection.cut()
         if self._noted and now >= self._logged + LOG_S:
-            said = ", ".join(f"{count} {what}" for what, count in self._noted.most_common())
-            _LOG.warning("ended or refused connections: %s; %d are open", said, self.count)
+            counts = ", ".join(f"{count} {what}" for what, count in self._noted.most_common())
+            _LOG.warning("ended or refused connections: %s; %d are open", counts, self.count)
             self._noted.clear()
             self._logged = now
 
@@ -307,9 +307,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.pipeline or (waits and (self._phase == _HEAD or cycle.response_started)):
             self.transport.abort()
             return
-        head, body = _answer(status)
-        lines = b"".join(b"%s: %s\r\n" % pair for pair in head)
-        self.transport.write(b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (status, _PHRASES[status], lines, body))
+        name = secrets.token_hex(8)
+        headers, body = _REFUSALS[status].encode(name)
+        lines = b"".join(b"%s: %s\r\n" % pair for pair in (*headers, (b"x-request-id", name.encode())))
+        phrase = HTTPStatus(status).phrase.encode()
+        self.transport.write(b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (status, phrase, lines, body))
         self.transport.close()
 
 
@@ -318,35 +320,45 @@ def is_logged(record: logging.LogRecord) -> bool:
     return record.msg != _INVALID
 
 
-_SAYS = {
-    400: ("this is no request of HTTP/1.1", "ask as /v1/openapi.json says"),
-    408: ("the request came too slowly", "send it again, at once"),
-    431: (f"the request's line and headers have more than {HEAD_BYTES} bytes", "send fewer"),
-    503: ("there are too many connections", "try again"),
+class BareRefusal(NamedTuple):
+    """An answer that refuses a request outside of any route, after which the connection ends."""
+
+    status: int
+    error: str
+    remedy: str
+    exit_code: Exit = Exit.USAGE
+    retry_after_s: int | None = None
+
+    def encode(self, request_id: str) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """Return the headers and the body."""
+        problem = ProblemReply(
+            error=self.error, remedy=self.remedy, exit_code=int(self.exit_code), code=code_of(self.status),
+            request_id=request_id,
+        )  # fmt: skip
+        body = msgspec.json.encode(problem)
+        headers = [
+            (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), (b"connection", b"close"),
+        ]  # fmt: skip
+        if self.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        return headers, body
+
+    async def send(self, send: Callable[..., Any], request_id: str, *, with_id: bool = False) -> None:
+        """Send it as the answer of an application; `with_id`: where nothing else adds the header X-Request-Id."""
+        headers, body = self.encode(request_id)
+        more = [(b"x-request-id", request_id.encode())] if with_id else []
+        await send({"type": "http.response.start", "status": self.status, "headers": headers + more})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+_REFUSALS = {
+    400: BareRefusal(400, "this is no request of HTTP/1.1", "ask as /v1/openapi.json says"),
+    408: BareRefusal(408, "the request came too slowly", "send it again, at once"),
+    431: BareRefusal(431, f"the request's line and headers have more than {HEAD_BYTES} bytes", "send fewer"),
+    503: BareRefusal(503, "there are too many connections", "try again", retry_after_s=2),
 }
-_PHRASES = {status: HTTPStatus(status).phrase.encode() for status in _SAYS}
-_Headers = list[tuple[bytes, bytes]]
-
-
-def _answer(status: int) -> tuple[_Headers, bytes]:
-    """Return the headers and the body of a refusal."""
-    error, remedy = _SAYS[status]
-    name = secrets.token_hex(8)
-    problem = Problem(
-        error=error, remedy=remedy, exit_code=int(Exit.USAGE), code=code_of(status), request_id=name
-    )  # fmt: skip
-    body = msgspec.json.encode(problem)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-        (b"x-request-id", name.encode()),
-    ]
-    return headers + ([(b"retry-after", b"2")] if status == 503 else []), body
 
 
 async def _refuse(status: int, _scope: object, _receive: object, send: Callable[..., Any]) -> None:
-    """An application that refuses whatever is asked."""
-    headers, body = _answer(status)
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    """Refuse whatever is asked, as an application."""
+    await _REFUSALS[status].send(send, secrets.token_hex(8), with_id=True)

@@ -96,13 +96,13 @@ async def diff(
     if caller.service.diffs.locked():
         raise full("two plans are being compared already", 2, remedy="try again")
     async with caller.service.diffs:
-        asked = kept_request(first.request)
-        for sha in blobs_of(asked) if asked is not None else ():
+        job_request = kept_request(first.request)
+        for sha in blobs_of(job_request) if job_request is not None else ():
             await caller.service.blobs.intact(sha)  # hashed here in a thread, for `linked_files` to find it done
-        with _graph_options(asked, caller) as options:
-            said = await _told("diff", *map(str, files), *options, "--json")
+        with _graph_options(job_request, caller) as options:
+            result = await _told("diff", *map(str, files), *options, "--json")
     headers = {"ETag": f'"{tag}"', "Cache-Control": _ALONE["Cache-Control"]}
-    return Response(said | {"plans": [a, b]}, headers=headers)
+    return Response(result | {"plans": [a, b]}, headers=headers)
 
 
 def file_routes() -> Router:
@@ -177,8 +177,8 @@ async def _told(*words: str) -> dict[str, Any]:
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        said, _ = await asyncio.wait_for(process.communicate(), _DIFF_S)
-        found: dict[str, Any] = msgspec.json.decode(said)
+        output, _ = await asyncio.wait_for(process.communicate(), _DIFF_S)
+        result: dict[str, Any] = msgspec.json.decode(output)
     except (TimeoutError, msgspec.DecodeError) as error:
         raise RefusedError(422, "the two plans cannot be compared here", remedy="use pesto diff") from error
     finally:
@@ -186,8 +186,8 @@ async def _told(*words: str) -> dict[str, Any]:
             process.kill()
         await process.wait()  # its end is heard of while the event loop still runs
     if process.returncode:
-        raise RefusedError(422, f"{found.get('error')}", remedy=f"{found.get('remedy')}")
-    return found
+        raise RefusedError(422, f"{result.get('error')}", remedy=f"{result.get('remedy')}")
+    return result
 
 
 SHA = "^[0-9a-f]{64}$"
@@ -224,12 +224,12 @@ async def known(
     ],
 ) -> list[str]:
     """Those of the named files that need not be uploaded; they are kept as if they were sent now."""
-    service, found = caller.service, list[str]()
+    service, present = caller.service, list[str]()
     for digest in sha256:
         service.blobs.path(digest)
         if await _is_there(service, digest):
-            found.append(digest)
-    return found
+            present.append(digest)
+    return present
 
 
 async def _is_there(service: Service, digest: str) -> bool:

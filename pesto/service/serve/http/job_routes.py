@@ -137,8 +137,8 @@ async def jobs(
 
     def listed(store: Readings, waiting: Waiting) -> JobsReply:
         page = store.jobs(msgspec.structs.replace(wanted, **among._asdict()), after, most)
-        found = [job_reply(job, store.place(job, waiting)) for job in page.jobs]
-        return JobsReply(jobs=found, after=page.after, counts=store.counts(caller.owner) if counts else {})
+        replies = [job_reply(job, store.place(job, waiting)) for job in page.jobs]
+        return JobsReply(jobs=replies, after=page.after, counts=store.counts(caller.owner) if counts else {})
 
     return await caller.service.store.reader.ask_slow(listed)
 
@@ -174,8 +174,8 @@ def among(
 @get("/jobs/{name:str}", responses=refusals(404), summary="Show a job")
 async def job(name: FromPath[str], caller: Who) -> JobReply:
     """State, place in the queue, stage, best, bound and gap, and what was asked for."""
-    found = await caller.job(name)
-    return job_reply(found, await caller.service.store.reader.place(found), whole=True)
+    stored = await caller.job(name)
+    return job_reply(stored, await caller.service.store.reader.place(stored), whole=True)
 
 
 @delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 409, 507), summary="Cancel or delete a job")
@@ -269,19 +269,19 @@ def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
 
 async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
     """The SHA-256 of the first of these files of a job, which is uploaded then. RefusedError when it has none."""
-    service, found = caller.service, await caller.job(name)
-    if found.expired or (found.state in FINAL and not found.kept):
+    service, job = caller.service, await caller.job(name)
+    if job.expired or (job.state in FINAL and not job.kept):
         raise RefusedError(
             422, f"the job {name} has no plan", remedy="name another, or upload the plan", code="no_plan"
         )
-    if not found.kept:
+    if not job.kept:
         raise RefusedError(422, f"the job {name} has no plan yet", remedy="wait for it", code="no_plan")
-    results = service.scheduler.results(name, found.kept)
+    results = service.scheduler.results(name, job.kept)
     plan = next(filter(Path.is_file, map(results.joinpath, files)), None)
     if plan is None:
         raise UsageError.build(f"the job {name} has no plan", remedy="name another, or upload the plan")
     digest = await asyncio.to_thread(file_sha256, plan)
-    if digest != (found.outcome.digests if found.outcome else {}).get(plan.name, digest):
+    if digest != (job.outcome.digests if job.outcome else {}).get(plan.name, digest):
         raise RefusedError(
             422, f"the plan of the job {name} was changed on the service's disk", remedy="submit that job again"
         )
@@ -351,18 +351,18 @@ async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
             woken.clear()
             try:
                 async with service.watchers.turn:
-                    ended, found = await service.store.reader.ask(partial(news, last=last))
+                    ended, events = await service.store.reader.ask(partial(news, last=last))
             except LaterError:
                 await asyncio.sleep(AGAIN_S)
                 continue
-            if found:
+            if events:
                 yield b"".join(  # JSON has no line ends in it
                     b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, event.kind.encode(), event.data)
-                    for event in found
+                    for event in events
                 )
-                last = found[-1].number
+                last = events[-1].number
                 await asyncio.sleep(0)
-            if len(found) == _PAGE:
+            if len(events) == _PAGE:
                 continue
             if ended:
                 return

@@ -13,7 +13,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from pesto.core.errors import ErrorReport, Exit, FileError, PestoError, describe_error
 from pesto.core.files.json import shown
 from pesto.reporting.show.screen import one_line
-from pesto.service.protocol import Problem
+from pesto.service.protocol import ProblemReply
 from pesto.service.serve.http.caller import Asking
 from pesto.service.serve.http.tracing import beside_get, record_of
 from pesto.service.serve.refusals import RefusedError, code_of
@@ -44,12 +44,12 @@ _CALLED = {"last": "Last-Event-ID", "key": "Idempotency-Key", "match": "If-None-
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:
     """The documentation of a route's errors, beside those that any route may answer."""
     return {
-        status: ResponseSpec(Problem, description=_SAYS[status], generate_examples=False)
+        status: ResponseSpec(ProblemReply, description=_SAYS[status], generate_examples=False)
         for status in sorted({*statuses, *_USUAL})
     }
 
 
-def refused(request: Asking, error: PestoError) -> Response[Problem]:
+def refused(request: Asking, error: PestoError) -> Response[ProblemReply]:
     """An error of this project: a refusal has its status, no database is 503, a bad disk 507, else the request's."""
     status, headers, code = _UNPROCESSABLE, {}, ""
     if isinstance(error, RefusedError):
@@ -66,7 +66,7 @@ def refused(request: Asking, error: PestoError) -> Response[Problem]:
     return _reply(request, status, describe_error(error, None), headers, code=code)
 
 
-def unreadable(request: Asking, error: sqlite3.Error) -> Response[Problem]:
+def unreadable(request: Asking, error: sqlite3.Error) -> Response[ProblemReply]:
     """Answer that the database's file cannot be read, which has become damaged or lies on a bad disk."""
     what = f"cannot read the service's database: {shown(error)}"
     return refused(
@@ -74,21 +74,21 @@ def unreadable(request: Asking, error: sqlite3.Error) -> Response[Problem]:
     )
 
 
-def of_http(request: Asking, error: HTTPException) -> Response[Problem]:
+def of_http(request: Asking, error: HTTPException) -> Response[ProblemReply]:
     """Answer a refusal of the framework."""
     allowed = {name: beside_get(value) for name, value in (error.headers or {}).items() if name.lower() == "allow"}
     report = ErrorReport(_detail(error), Exit.USAGE, _remedy(error.status_code))
     return _reply(request, error.status_code, report, allowed)
 
 
-def too_deep(request: Asking, error: RecursionError) -> Response[Problem]:
+def too_deep(request: Asking, error: RecursionError) -> Response[ProblemReply]:
     """JSON that goes deeper than the reader does; any other of these errors is a bug."""
     if "deserializing" not in str(error):
         return of_bug(request, error)
     return _reply(request, 400, ErrorReport("the body goes too deep", Exit.USAGE, _remedy(400)), {})
 
 
-def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[Problem]:
+def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[ProblemReply]:
     """JSON with a text that is no UTF-8; any other of these errors is a bug."""
     *_, (frame, _line) = walk_tb(error.__traceback__)
     if frame.f_code.co_name != "decode_json":
@@ -96,7 +96,7 @@ def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[Problem]
     return _reply(request, 400, ErrorReport("the body is no UTF-8", Exit.USAGE, "send JSON as UTF-8"), {})
 
 
-def of_bug(request: Asking, error: Exception) -> Response[Problem]:
+def of_bug(request: Asking, error: Exception) -> Response[ProblemReply]:
     """Answer 500 for any other exception, which the log has whole."""
     _LOG.error("a request failed", exc_info=error)
     report = ErrorReport(f"bug: {type(error).__name__}", Exit.BUG, "report what the service's log says")
@@ -105,11 +105,11 @@ def of_bug(request: Asking, error: Exception) -> Response[Problem]:
 
 def _reply(
     request: Asking, status: int, report: ErrorReport, headers: dict[str, str], *, code: str = ""
-) -> Response[Problem]:
+) -> Response[ProblemReply]:
     error, where, remedy = map(one_line, (report.error, report.where, report.remedy))
     record = record_of(request.scope)
     record.code = code or code_of(status)
-    problem = Problem(
+    problem = ProblemReply(
         error=error, where=where or None, remedy=remedy or None, exit_code=int(report.exit_code),
         code=record.code, request_id=record.id,
     )  # fmt: skip

@@ -33,8 +33,8 @@ class Record:
 
 def record_of(scope: Any) -> Record:
     """The record of a request; one that nobody reads where nothing traces."""
-    found: Record = scope.get(RECORD) or Record("")
-    return found
+    record: Record = scope.get(RECORD) or Record("")
+    return record
 
 
 def traced(app: ASGIApp, log: AccessLog, times: RequestTimes) -> ASGIApp:
@@ -44,42 +44,32 @@ def traced(app: ASGIApp, log: AccessLog, times: RequestTimes) -> ASGIApp:
         if "method" not in scope:
             await app(scope, receive, send)
             return
-        record, began, moment = Record(_id_of(scope)), time.perf_counter(), time.time()
-        asked: Any = scope
-        asked[RECORD] = record
+        request: Any = scope
+        ids = [value.decode() for name, value in scope["headers"] if name == b"x-request-id" and _ID.fullmatch(value)]
+        record = Record(ids[0] if ids else f"{_RANDOM.getrandbits(64):016x}")
+        began, moment = time.perf_counter(), time.time()
+        request[RECORD] = record
 
-        async def told(message: Message) -> None:
+        async def send_traced(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                record.job = _job_of(message)
+                if record.status == 202:
+                    location = dict(message["headers"]).get(b"location", b"")
+                    record.job = location.decode().rpartition("/")[2]
                 message["headers"] = [*message["headers"], (b"x-request-id", record.id.encode())]
             elif message["type"] == "http.response.body":
                 record.sent_bytes += len(message["body"])
             await send(message)
 
         try:
-            await app(scope, receive, told)
+            await app(scope, receive, send_traced)
         finally:
             seconds = time.perf_counter() - began
-            times.add(asked["method"], asked.get(TEMPLATE, ""), record.status, seconds)
+            times.add(request["method"], request.get(TEMPLATE, ""), record.status, seconds)
             if log.on:
-                log.add(_entry(asked, record, moment, seconds))
+                log.add(_entry(request, record, moment, seconds))
 
     return answering
-
-
-def _id_of(scope: Any) -> str:
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _ID.fullmatch(value):
-            return str(value.decode())
-    return f"{_RANDOM.getrandbits(64):016x}"
-
-
-def _job_of(message: Any) -> str:
-    if message["status"] != 202:
-        return ""
-    location = dict(message["headers"]).get(b"location", b"")
-    return str(location.decode().rpartition("/")[2])
 
 
 def _entry(scope: Any, record: Record, moment: float, seconds: float) -> dict[str, Any]:
@@ -127,19 +117,19 @@ async def _bare(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Non
     """An answer that ends with its headers; a stream hears then that nobody listens."""
     begun = False
 
-    async def heard() -> ReceiveMessage:
+    async def receive_until_begun() -> ReceiveMessage:
         return {"type": "http.disconnect"} if begun else await receive()
 
-    async def told(message: Message) -> None:
+    async def send_head(message: Message) -> None:
         nonlocal begun
         if message["type"] == "http.response.start":
             begun = True
             await send(message)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    asked: Any = {**scope, "method": "GET"}
-    await app(asked, heard, told)
-    scope[TEMPLATE] = asked.get(TEMPLATE, "")  # type: ignore[literal-required]
+    request: Any = {**scope, "method": "GET"}
+    await app(request, receive_until_begun, send_head)
+    scope[TEMPLATE] = request.get(TEMPLATE, "")  # type: ignore[literal-required]
 
 
 def _naming(send: Send) -> Send:

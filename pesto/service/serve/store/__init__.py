@@ -1,1 +1,1 @@
-"""What the service remembers: jobs and their events in one database that one thread writes, many acts a commit."""
+"""The store of the service: jobs and their events in one database that one thread writes, many acts a commit."""

@@ -1,4 +1,4 @@
-"""What the ledger needs of its database: SQLite's for one server, PostgreSQL for several; rules are the ledger's."""
+"""The database as the ledger uses it: SQLite for one server, PostgreSQL for several; rules are the ledger's."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,19 +60,15 @@ class Rows(Protocol):
     @property
     def rowcount(self) -> int:
         """Rows that it changed."""
-        ...
 
     def fetchone(self) -> Any:
         """The next row; None after the last."""
-        ...
 
     def fetchall(self) -> list[Any]:
         """All rows."""
-        ...
 
     def __iter__(self) -> Iterator[Any]:
         """Row by row."""
-        ...
 
 
 class Queryable(Protocol):
@@ -80,7 +76,6 @@ class Queryable(Protocol):
 
     def execute(self, sql: str, given: Sequence[Any] = (), /) -> Rows:
         """Have one statement done."""
-        ...
 
 
 class QueueStats(Protocol):
@@ -89,39 +84,30 @@ class QueueStats(Protocol):
     @property
     def running(self) -> Mapping[str, int]:
         """Running jobs by token; none of a token that has none."""
-        ...
 
     def queued_of(self, token: str) -> int:
         """A token's waiting jobs."""
-        ...
 
     def __len__(self) -> int:
         """All waiting jobs."""
-        ...
 
     def may_begin(self, token: str, most: int) -> bool:
         """Return True if one more of a token's jobs may run, of `most`."""
-        ...
 
     def reload(self, database: Queryable) -> None:
         """Begin anew, at the start and after a rollback."""
-        ...
 
     def join(self, token: str, priority: int, number: int) -> None:
         """One more waits."""
-        ...
 
     def leave(self, token: str, priority: int, number: int) -> None:
         """One less waits."""
-        ...
 
     def begin(self, token: str) -> None:
         """One more runs."""
-        ...
 
     def end(self, token: str) -> None:
         """One less runs."""
-        ...
 
 
 class Database(Queryable, Protocol):
@@ -131,40 +117,30 @@ class Database(Queryable, Protocol):
 
     def executemany(self, sql: str, given: Sequence[Sequence[Any]], /) -> Any:
         """Have one statement done with each of these."""
-        ...
 
     def begin(self) -> None:
         """Begin a transaction. AwayError when there is nobody to begin it with."""
-        ...
 
     def commit(self) -> Any:
         """Have it last. UncertainError when nobody answered."""
-        ...
 
     def undo(self) -> None:
         """Forget what was done since `begin`."""
-        ...
 
     def explained(self, error: Exception) -> Exception:
         """An error as it is told: one line and a remedy where it is the database's."""
-        ...
 
     def queue_stats(self) -> QueueStats:
         """Return the queued and running jobs, for one ledger."""
-        ...
 
     def alone(self) -> None:
         """From here to the end of the transaction no other server takes in jobs or files, or removes files."""
-        ...
 
     def lease(self, number: int, attempt: int) -> None:
         """A job's attempt is this server's."""
-        ...
 
     def release_lease(self, number: int) -> None:
         """A job runs no more."""
-        ...
 
     def shrink(self, pages: int) -> int:
         """Give the disk so many free pages at most, within a transaction; return how many are left."""
-        ...

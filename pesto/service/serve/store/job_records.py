@@ -156,11 +156,9 @@ class RunningJobs(Protocol):
 
     def running(self) -> list[Begun]:
         """The attempts that are its own."""
-        ...
 
     def cancel(self, name: str, attempt: int | None = None, *, again: bool = True) -> None:
         """Interrupt one; `again`: end one that was interrupted before."""
-        ...
 
 
 class WatchedJobs(Protocol):
@@ -168,8 +166,6 @@ class WatchedJobs(Protocol):
 
     def watched(self) -> list[int]:
         """The numbers of the jobs."""
-        ...
 
     def told(self, jobs: set[int]) -> None:
         """These have new events."""
-        ...

@@ -53,8 +53,8 @@ def job_of(database: Queryable, token: str, key: str, digest: bytes) -> str | No
     """The id of the job that a key of a token made; None for none. RefusedError (409) where its request was another."""
     if not key:
         return None
-    found = "SELECT digest, id FROM keys JOIN jobs ON number = job WHERE keys.token = ? AND key = ?"
-    row = database.execute(found, (token, key)).fetchone()
+    sql = "SELECT digest, id FROM keys JOIN jobs ON number = job WHERE keys.token = ? AND key = ?"
+    row = database.execute(sql, (token, key)).fetchone()
     if row is None:
         return None
     if bytes(row[0]) != digest:
@@ -84,7 +84,7 @@ class SubmitLimits(NamedTuple):
     """Limits that a submission is held to."""
 
     quota: Quota
-    """Of the token that submits."""
+    """Quota of the token that submits."""
     queued: int
     """Jobs of all tokens that may wait."""
 
@@ -98,7 +98,7 @@ class Ledger:
         """`clock`: seconds since 1970; it decides about ages and nothing else. `stats`: for who else looks at it."""
         self._db, self._clock = database, clock
         self.waiting = database.queue_stats() if stats is None else stats
-        self._told: set[int] = set()
+        self._changed: set[int] = set()
         self.reload()
 
     @property
@@ -109,12 +109,12 @@ class Ledger:
     def reload(self) -> None:
         """Take what waits and runs from the database, after a rollback."""
         self.waiting.reload(self._db)
-        self._told = set()
+        self._changed = set()
 
-    def told(self) -> set[int]:
+    def changed_jobs(self) -> set[int]:
         """The numbers of the jobs that have new events since the last call."""
-        told, self._told = self._told, set()
-        return told
+        changed, self._changed = self._changed, set()
+        return changed
 
     def recover(self) -> None:
         """After a server's crash: what ran there is queued again, and what was being cancelled is cancelled."""
@@ -274,22 +274,22 @@ class Ledger:
         return True
 
     def release(
-        self, number: int, attempt: int, why: str, *, found: Outcome | None = None, seconds: float = 0.0
+        self, number: int, attempt: int, why: str, *, rescued: Outcome | None = None, seconds: float = 0.0
     ) -> bool:
         """Queue a running job again, or end it where it was being cancelled. False as in `note`.
 
-        found: what the attempt came to, where its folder has its files: they are the job's unless a later one has some.
+        rescued: outcome of the attempt, where its folder has files: they are the job's unless a later one has some.
         """
         row = self._running(number, attempt)
         if row is None:
             return False
-        if found is not None and not _is_best(found, row):
-            found = None
+        if rescued is not None and not _is_best(rescued, row):
+            rescued = None
         if row["state"] == State.CANCELLING:
-            ended = _cancelled(seconds) if found is None else found
-            return self.finish(number, attempt, State.CANCELLED, ended, keeps=found is not None)
+            ended = _cancelled(seconds) if rescued is None else rescued
+            return self.finish(number, attempt, State.CANCELLED, ended, keeps=rescued is not None)
         self._append(number, [Event(kind="stage", data={"name": "queued", "attempt": attempt, "why": why})])
-        kept = (row["kept"], row["outcome"]) if found is None else (attempt, msgspec.json.encode(found))
+        kept = (row["kept"], row["outcome"]) if rescued is None else (attempt, msgspec.json.encode(rescued))
         self._db.execute(
             "UPDATE jobs SET state = 'queued', stage = '', seconds = seconds + ?, kept = ?, outcome = ?"
             " WHERE number = ?",
@@ -307,22 +307,22 @@ class Ledger:
 
     def lose(
         self, number: int, attempt: int, why: str, seconds: float, *, failure: Outcome | None = None,
-        found: Outcome | None = None,
+        rescued: Outcome | None = None,
     ) -> bool:  # fmt: skip
         """Queue a job again whose worker died or may be broken, or fail it after the last time. False as in `note`.
 
-        failure: how it ends then, where its worker could tell. found: as of `release`.
+        failure: how it ends then, where its worker could tell. rescued: as of `release`.
         """
         row = self._running(number, attempt)
         if row is None:
             return False
         self._db.execute("UPDATE jobs SET deaths = deaths + 1 WHERE number = ?", (number,))
         if row["state"] == State.CANCELLING or row["deaths"] + 1 < DEATHS:
-            return self.release(number, attempt, why, found=found, seconds=seconds)
+            return self.release(number, attempt, why, rescued=rescued, seconds=seconds)
         if failure is not None:
             return self.finish(number, attempt, State.FAILED, failure)
         error = f"{DEATHS} workers died of it, the last one so: {why}"
-        left = Outcome() if found is None else found
+        left = Outcome() if rescued is None else rescued
         outcome = msgspec.structs.replace(
             left,
             exit_code=Exit.SOLVER,
@@ -331,7 +331,7 @@ class Ledger:
             remedy="give it less to do, or report it",
             seconds=seconds,
         )
-        return self.finish(number, attempt, State.FAILED, outcome, keeps=found is not None)
+        return self.finish(number, attempt, State.FAILED, outcome, keeps=rescued is not None)
 
     def cancel(self, name: str) -> State:
         """Cancel a job; its state then: cancelled, cancelling while a worker is at it, or the final one it had.
@@ -539,7 +539,7 @@ class Ledger:
             for k, event in enumerate(events, 1)
         ]
         self._db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
-        self._told.add(number)
+        self._changed.add(number)
         kept: dict[str, Any] = {"events": last + len(rows)}
         for event in events:
             kept |= {name: event.data[name] for name in _KEPT if name in event.data}
@@ -579,16 +579,16 @@ def _is_best(outcome: Outcome, row: dict[str, Any]) -> bool:
     if outcome.exit_code == Exit.OK or not row["kept"] or row["outcome"] is None:
         return True
     before = msgspec.json.decode(row["outcome"], type=Outcome).result.get("makespan_s")
-    found = outcome.result.get("makespan_s")
-    return before is None or found is None or bool(found <= before)
+    new = outcome.result.get("makespan_s")
+    return before is None or new is None or bool(new <= before)
 
 
 def _kept(outcome: Outcome, row: dict[str, Any], state: State) -> Outcome:
     """Return the outcome of a job whose last attempt has no files: that of the kept attempt, if there is one."""
     if not row["kept"] or row["outcome"] is None:
         return msgspec.structs.replace(outcome, files=(), digests={})
-    found = msgspec.json.decode(row["outcome"], type=Outcome)
-    ended = msgspec.structs.replace(outcome, files=found.files, digests=found.digests, result=found.result)
+    kept = msgspec.json.decode(row["outcome"], type=Outcome)
+    ended = msgspec.structs.replace(outcome, files=kept.files, digests=kept.digests, result=kept.result)
     return msgspec.structs.replace(ended, error=None, where=None, remedy=None) if state == State.CANCELLED else ended
 
 

@@ -105,31 +105,31 @@ class Writer:
         except Exception as error:  # whatever it is, who waits must hear of it
             self._failed(batch, answers, error)
         else:
-            self._committed(self._ledger.told())
+            self._committed(self._ledger.changed_jobs())
             _answer(answers)
 
     def _failed(self, batch: list[tuple[Act, Any]], answers: list[_Answer], error: Exception) -> None:
         """Undo a transaction; where one of its acts may have spoilt it for all, do them one by one."""
-        said = self._db.explained(error)
+        reason = self._db.explained(error)
         try:
             self._db.undo()
             self._ledger.reload()
         except Exception as other:  # the database cannot even be asked
-            said = self._db.explained(other)
-        if isinstance(said, UncertainError):
-            _answer([(future, None, refused or said.holding(value)) for future, value, refused in answers])
-        elif isinstance(said, LaterError) or len(batch) == 1:
-            _answer([(future, None, said) for _, future in batch])
+            reason = self._db.explained(other)
+        if isinstance(reason, UncertainError):
+            _answer([(future, None, refused or reason.holding(value)) for future, value, refused in answers])
+        elif isinstance(reason, LaterError) or len(batch) == 1:
+            _answer([(future, None, reason) for _, future in batch])
         else:
-            for one in batch:
-                self._transaction([one])
+            for pair in batch:
+                self._transaction([pair])
 
 
 def _answer(answers: list[_Answer]) -> None:
     """Tell who waits: threads at once, each event loop in one call."""
 
-    def tell(told: list[_Answer]) -> None:
-        for future, value, error in told:
+    def tell(group: list[_Answer]) -> None:
+        for future, value, error in group:
             if future.done():  # who waited has gone
                 continue
             if error is not None:
@@ -145,9 +145,9 @@ def _answer(answers: list[_Answer]) -> None:
             future.set_exception(error)
         else:
             future.set_result(value)
-    for loop, told in loops.items():
+    for loop, group in loops.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, told)
+            loop.call_soon_threadsafe(tell, group)
 
 
 # Questions of the event loop to the store: answered at once by SQLite, in another thread by a database elsewhere.
@@ -223,8 +223,8 @@ def opened_store(folder: Path, database: str, committed: Committed) -> Iterator[
 
     As `of_one_server` and `of_several_servers`.
     """
-    way = of_several_servers(folder, database, committed) if database else of_one_server(folder, committed)
-    with way as store:
+    store_of = of_several_servers(folder, database, committed) if database else of_one_server(folder, committed)
+    with store_of as store:
         yield store
 
 

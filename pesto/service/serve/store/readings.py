@@ -73,15 +73,15 @@ class _Part(NamedTuple):
     given: tuple[Any, ...]
 
 
-def job_page(database: Queryable, wanted: JobFilter, after: str | None, most: int) -> JobPage:
+def job_page(database: Queryable, filters: JobFilter, after: str | None, limit: int) -> JobPage:
     """Return the next jobs after those of another page, fewer than `most` where that would take too long.
 
     after: what a page ends with, or the id of a job. RefusedError (400) for anything else.
     """
-    order = "created DESC, number DESC" if wanted.by_time else "number DESC"
-    beyond = _Part("", ()) if after is None else _beyond(after, by_time=wanted.by_time)
-    whole = _has_few(database, wanted)
-    within, others = _parts(wanted, by_owner=whole)
+    order = "created DESC, number DESC" if filters.by_time else "number DESC"
+    beyond = _Part("", ()) if after is None else _beyond(after, by_time=filters.by_time)
+    whole = _has_few(database, filters)
+    within, others = _parts(filters, by_owner=whole)
     if whole:
         others = _joined(others, beyond)
     else:
@@ -89,23 +89,23 @@ def job_page(database: Queryable, wanted: JobFilter, after: str | None, most: in
     where = f" WHERE {within.sql}" if within.sql else ""
     if not others.sql:
         sql = f"SELECT {_LISTED} FROM jobs{where} ORDER BY {order} LIMIT ?"  # noqa: S608 - constants
-        jobs = [job_of_row(row) for row in database.execute(sql, (*within.given, most + 1))]
-        return _page(jobs, most, wanted, None)
+        jobs = [job_of_row(row) for row in database.execute(sql, (*within.given, limit + 1))]
+        return _page(jobs, limit, filters, None)
     names = "number, created, id, token, kind, model, state, label"
     inner = "number DESC" if whole else order
-    looked = f"SELECT {names} FROM jobs{where} ORDER BY {inner} LIMIT {LOOKED}"  # noqa: S608
-    sql = f"SELECT number FROM ({looked}) AS looked WHERE {others.sql} ORDER BY {order} LIMIT ?"  # noqa: S608
-    found = [number for (number,) in database.execute(sql, (*within.given, *others.given, most + 1))]
-    marks = ", ".join("?" * len(found)) or "NULL"
+    inner_sql = f"SELECT {names} FROM jobs{where} ORDER BY {inner} LIMIT {LOOKED}"  # noqa: S608
+    sql = f"SELECT number FROM ({inner_sql}) AS looked WHERE {others.sql} ORDER BY {order} LIMIT ?"  # noqa: S608
+    numbers = [number for (number,) in database.execute(sql, (*within.given, *others.given, limit + 1))]
+    marks = ", ".join("?" * len(numbers)) or "NULL"
     sql = f"SELECT {_LISTED} FROM jobs WHERE number IN ({marks})"  # noqa: S608
-    jobs = [job_of_row(row) for row in database.execute(sql, found)]
-    place = {number: k for k, number in enumerate(found)}
+    jobs = [job_of_row(row) for row in database.execute(sql, numbers)]
+    place = {number: k for k, number in enumerate(numbers)}
     jobs.sort(key=lambda job: place[job.number])
     last = None
-    if not whole and len(jobs) <= most:
+    if not whole and len(jobs) <= limit:
         sql = f"SELECT number, created FROM jobs{where} ORDER BY {order} LIMIT 1 OFFSET {LOOKED - 1}"  # noqa: S608
         last = database.execute(sql, within.given).fetchone()
-    return _page(jobs, most, wanted, None if last is None else _cursor(*last, by_time=wanted.by_time))
+    return _page(jobs, limit, filters, None if last is None else _cursor(*last, by_time=filters.by_time))
 
 
 def job_counts(database: Queryable, token: str | None) -> dict[str, int]:
@@ -131,23 +131,23 @@ def job_of_row(row: Sequence[Any]) -> Job:
     )
 
 
-def _has_few(database: Queryable, wanted: JobFilter) -> bool:
+def _has_few(database: Queryable, filters: JobFilter) -> bool:
     """Return True for filters of a token that has so few jobs that all of them are looked at."""
-    if wanted.owner is None or not (wanted.by_time or any(getattr(wanted, name) is not None for name in _INDEXED)):
+    if filters.owner is None or not (filters.by_time or any(getattr(filters, name) is not None for name in _INDEXED)):
         return False
     sql = f"SELECT 1 FROM jobs WHERE token = ? ORDER BY number DESC LIMIT 1 OFFSET {LOOKED}"  # noqa: S608
-    return database.execute(sql, (wanted.owner,)).fetchone() is None
+    return database.execute(sql, (filters.owner,)).fetchone() is None
 
 
-def _parts(wanted: JobFilter, *, by_owner: bool) -> tuple[_Part, _Part]:
+def _parts(filters: JobFilter, *, by_owner: bool) -> tuple[_Part, _Part]:
     """Return what one index finds, and what is looked for among that; `by_owner`: the first is a token's jobs."""
-    owner: list[tuple[str, Any]] = [] if wanted.owner is None else [("token = ?", wanted.owner)]
-    given = [(name, value) for name in _INDEXED if (value := getattr(wanted, name)) is not None]
+    owner: list[tuple[str, Any]] = [] if filters.owner is None else [("token = ?", filters.owner)]
+    given = [(name, value) for name in _INDEXED if (value := getattr(filters, name)) is not None]
     equal = [(_EQUAL[name], value) for name, value in given if value]
     bare = [(f"{name} = ?", value) for name, value in given if not value]
     times: list[tuple[str, Any]] = []
-    times += [("created >= ?", wanted.since)] if wanted.since is not None else []
-    times += [("created < ?", wanted.until)] if wanted.until is not None else []
+    times += [("created >= ?", filters.since)] if filters.since is not None else []
+    times += [("created < ?", filters.until)] if filters.until is not None else []
     if by_owner or not (times or equal):
         first, rest = owner, times + equal + bare
     elif times:
@@ -155,7 +155,7 @@ def _parts(wanted: JobFilter, *, by_owner: bool) -> tuple[_Part, _Part]:
     else:
         first, rest = equal[:1], owner + equal[1:] + bare
     others = _conjunction(rest)
-    return _conjunction(first), others if wanted.text is None else _joined(others, _containing(wanted.text))
+    return _conjunction(first), others if filters.text is None else _joined(others, _containing(filters.text))
 
 
 def _conjunction(parts: Sequence[tuple[str, Any]]) -> _Part:
@@ -176,23 +176,23 @@ def _containing(text: str) -> _Part:
 
 
 def _beyond(after: str, *, by_time: bool) -> _Part:
-    found = re.fullmatch(CURSOR, after)
-    if found is None or (by_time and found[2] is None):
+    match = re.fullmatch(CURSOR, after)
+    if match is None or (by_time and match[2] is None):
         raise RefusedError(400, "after is not what a page of this list ends with", remedy="give what its `after` says")
     if by_time:
-        return _Part("(created, number) < (?, ?)", (float(found[2]), int(found[1])))
-    return _Part("number < ?", (int(found[1]),))
+        return _Part("(created, number) < (?, ?)", (float(match[2]), int(match[1])))
+    return _Part("number < ?", (int(match[1]),))
 
 
 def _cursor(number: int, created: float, *, by_time: bool) -> str:
     return f"n{number}t{created:.9f}" if by_time else f"n{number}"
 
 
-def _page(jobs: list[Job], most: int, wanted: JobFilter, after: str | None) -> JobPage:
-    if len(jobs) > most:
-        last = jobs[most - 1]
-        after = _cursor(last.number, last.created, by_time=wanted.by_time)
-    return JobPage(jobs[:most], after)
+def _page(jobs: list[Job], limit: int, filters: JobFilter, after: str | None) -> JobPage:
+    if len(jobs) > limit:
+        last = jobs[limit - 1]
+        after = _cursor(last.number, last.created, by_time=filters.by_time)
+    return JobPage(jobs[:limit], after)
 
 
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM jobs"  # noqa: S608 - constants
@@ -215,9 +215,9 @@ class Readings:
         """Return the job of an idempotency key (`pesto.service.serve.store.ledger.job_of`)."""
         return job_of(self._db, token, key, digest)
 
-    def jobs(self, wanted: JobFilter, after: str | None = None, most: int = 50) -> JobPage:
+    def jobs(self, filters: JobFilter, after: str | None = None, most: int = 50) -> JobPage:
         """Return a page of jobs (`job_page`)."""
-        return job_page(self._db, wanted, after, most)
+        return job_page(self._db, filters, after, most)
 
     def counts(self, token: str | None) -> dict[str, int]:
         """Return the number of jobs in each state (`job_counts`)."""

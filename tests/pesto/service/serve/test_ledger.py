@@ -245,7 +245,7 @@ class Machine(RuleBasedStateMachine):
         k, number, attempt, runs = self.drawn(data, late)
         cancelling = self.model.jobs[k]["state"] == "cancelling"
         came = None if best is None else found(143, best)
-        assert self.ledger.release(number, attempt, "the service ends", found=came) == runs
+        assert self.ledger.release(number, attempt, "the service ends", rescued=came) == runs
         if runs:
             kept = self.model.jobs[k]["kept"]
             self.model.keep(k, attempt, best, cut=True)

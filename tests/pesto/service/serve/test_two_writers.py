@@ -10,11 +10,10 @@ import pytest
 
 from benchmarks.postgres_server import PostgresServer, missing
 from pesto.service.protocol import FINAL, State
-from pesto.service.serve.http.job_routes import _queued
 from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store.database import LaterError
 from pesto.service.serve.store.job_records import Event, Outcome, Submission
-from pesto.service.serve.store.ledger import Ledger
+from pesto.service.serve.store.ledger import Ledger, SubmitLimits
 from pesto.service.serve.store.opening import Writer
 from pesto.service.serve.store.postgres.session import Session, addressed
 from pesto.service.serve.store.postgres.shared_tables import prepare
@@ -23,7 +22,7 @@ from pesto.service.serve.tokens import Quota
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 RUNNING, CLIENTS, ACTS = 2, 6, 60
-QUOTA = Quota(queued=5, hours=1e6)
+LIMITS = SubmitLimits(Quota(queued=5, hours=1e6), 1000)
 
 
 class Server:
@@ -51,7 +50,7 @@ class Server:
         asked = Submission(
             token=dice.choice("ab"), kind="solve", request=b"{}", key=dice.choice(("", "k", "l", "m")), digest=b"1"
         )
-        self.names.append(self.writer.do(lambda ledger: _queued(ledger, asked, QUOTA, None, 1000)))
+        self.names.append(self.writer.do(lambda ledger: ledger.submit(asked, LIMITS)))
 
     def begin(self, _):
         def act(ledger):

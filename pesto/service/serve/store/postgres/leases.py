@@ -60,34 +60,28 @@ class Leases:
                 _LOG.exception("a look at the database failed")
 
     def _tick(self) -> None:
+        mine = {begun.number: begun for begun in self._works.running()}
         if time.monotonic() >= self._renewed + RENEW_S:
-            self._renew()
+            if mine:
+                rows = self._session.execute(
+                    f"UPDATE leases SET until = clock_timestamp() + interval '{LEASE_S} s'"  # noqa: S608 - a constant
+                    " FROM unnest(?::bigint[], ?::bigint[]) AS mine (number, began)"
+                    " WHERE job = number AND attempt = began AND server = ? RETURNING job",
+                    (list(mine), [begun.attempt for begun in mine.values()], self._server),
+                )
+                for number in mine.keys() - {number for (number,) in rows}:  # another server has it by now
+                    self._works.cancel(mine[number].id, mine[number].attempt, again=False)
             self._renewed = time.monotonic()
             self._take_over()
-        mine = [begun.number for begun in self._works.running()]
         if mine:
             sql = "SELECT id, attempt, hurried FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
-            for name, attempt, hurried in self._session.execute(sql, (mine,)):
+            for name, attempt, hurried in self._session.execute(sql, (list(mine),)):
                 self._works.cancel(name, attempt, again=bool(hurried))
         if watched := self._watched.watched():
             sql = "SELECT number, events FROM jobs WHERE number = ANY(?::bigint[])"
             counts = dict(self._session.execute(sql, (watched,)).fetchall())
             self._watched.told({number for number, count in counts.items() if self._events.get(number) != count})
             self._events = counts
-
-    def _renew(self) -> None:
-        """Renew the leases of what runs here, and stop what is another's by now."""
-        mine = {begun.number: begun for begun in self._works.running()}
-        if not mine:
-            return
-        rows = self._session.execute(
-            f"UPDATE leases SET until = clock_timestamp() + interval '{LEASE_S} s'"  # noqa: S608 - a constant
-            " FROM unnest(?::bigint[], ?::bigint[]) AS mine (number, began)"
-            " WHERE job = number AND attempt = began AND server = ? RETURNING job",
-            (list(mine), [begun.attempt for begun in mine.values()], self._server),
-        )
-        for number in mine.keys() - {number for (number,) in rows}:
-            self._works.cancel(mine[number].id, mine[number].attempt, again=False)
 
     def _take_over(self) -> None:
         """Queue what others left; not just after a time without the database, before they could renew their leases."""

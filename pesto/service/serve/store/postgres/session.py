@@ -44,11 +44,11 @@ def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any,
     until, ready = time.monotonic() + seconds, None
     while True:
         try:
-            wanted = gen.send(ready)
+            waits_for = gen.send(ready)
         except StopIteration as end:
-            found: T = end.value
-            return found
-        ready = yield wanted
+            value: T = end.value
+            return value
+        ready = yield waits_for
         if not ready and time.monotonic() >= until:
             raise _SlowError
 
@@ -239,20 +239,20 @@ class Session:
             raise self._away()
         again, self._tried = self._tried > 0, now
         try:
-            made = LimitedConnection.connect(self._address.conninfo, autocommit=True)
-            made.answer_s = min(CONNECT_S, self._answer_s)
-            made.execute(_SETTINGS)
-            made.execute(f"SET statement_timeout = '{self._answer_s:g}s'".encode())
+            connection = LimitedConnection.connect(self._address.conninfo, autocommit=True)
+            connection.answer_s = min(CONNECT_S, self._answer_s)
+            connection.execute(_SETTINGS)
+            connection.execute(f"SET statement_timeout = '{self._answer_s:g}s'".encode())
             if self._turns:
-                made.execute("DELETE FROM servers WHERE seen < clock_timestamp() - interval '1 day'")
-                made.execute(
+                connection.execute("DELETE FROM servers WHERE seen < clock_timestamp() - interval '1 day'")
+                connection.execute(
                     "INSERT INTO servers VALUES (%s, 0, clock_timestamp()) ON CONFLICT DO NOTHING", (self._server,)
                 )
         except psycopg.Error as error:
             raise self._away(f": {self._address.said(error)}") from None
-        made.answer_s = self._answer_s
+        connection.answer_s = self._answer_s
         self.mended = time.monotonic() if again else self.mended
-        self._connection = made
+        self._connection = connection
 
     def execute(self, sql: str, given: Sequence[Any] = (), /) -> psycopg.Cursor[Any]:
         """Have one statement done. LaterError where it cannot be done now."""

@@ -62,9 +62,9 @@ def prepare(session: Session, folder: Path, where: str) -> None:
         _pair(session, folder, where)
     except psycopg.Error as error:
         session.undo()
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise UsageError.build(
-            f"{shown(said)}", where=where, remedy=f"give one where this user may make the schema {SCHEMA_NAME}"
+            f"{shown(reason)}", where=where, remedy=f"give one where this user may make the schema {SCHEMA_NAME}"
         ) from error
     except BaseException:
         session.undo()
@@ -76,15 +76,15 @@ def _pair(session: Session, folder: Path, where: str) -> None:
     """The folder has the database's mark: whoever has another would miss files, or remove those of others."""
     identity, paired = session.execute("SELECT folder, paired FROM about").fetchone() or ("", False)
     path = folder / MARK
-    found = read_bytes(path).decode(errors="replace").strip() if path.exists() else None
-    if found is None and not paired and (left := left_files(folder)):
+    mark = read_bytes(path).decode(errors="replace").strip() if path.exists() else None
+    if mark is None and not paired and (left := left_files(folder)):
         raise UsageError.build(
             f"the database is empty, and {left}", where=where, remedy=f"{RESTORE}, or give another --data"
         )
-    if found is None and not paired:
+    if mark is None and not paired:
         write_atomic(path, f"{identity}\n".encode())
-    elif found != identity:
-        what = "is not the folder of that database's servers" if found is None else "is the folder of another database"
+    elif mark != identity:
+        what = "is not the folder of that database's servers" if mark is None else "is the folder of another database"
         raise UsageError.build(
             f"{shown(folder)} {what} at {where}", remedy="give the --data that all its servers share"
         )
