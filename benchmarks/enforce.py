@@ -37,17 +37,16 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import grappler, models  # noqa: E402
-from pesto.tf.apply_placement.fetch_closure import ops_outside_chains  # noqa: E402
 from pesto.tf.apply_placement.placement import (  # noqa: E402
     StepPlacement,
+    ops_outside_chains,
     place_trace,
+    place_with_relays,
     trace_step,
 )
-from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
-from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
+from pesto.tf.apply_placement.targets import ApplyOptions, device_targets  # noqa: E402
 from pesto.tf.enforce import context  # noqa: E402
 from pesto.tf.enforce import sessions as steps  # noqa: E402
-from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.edits import apply_edits, compute_edits, write_edits  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement, examine  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load

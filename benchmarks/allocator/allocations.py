@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from benchmarks.allocator.copies import ReceivedCopy, pin, with_copies
 from pesto.core.plans.plan import Plan
-from pesto.tf.apply_placement.targets import covers, device_targets
-from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.apply_placement.targets import ApplyOptions, covers, device_targets
 from pesto.tf.enforce.partitions import is_duplicate_device
 from pesto.tf.enforce.rewrite import rename_nodes, rewrite_with_report
 from pesto.tf.enforce.sessions import configure_session

@@ -287,7 +287,7 @@ def copied_constants(graph: Graph) -> Bools:
     """Return [t] the small constants of which every device that reads them has a copy: they are never sent.
 
     TensorFlow copies constants of up to 16 elements to each CPU that reads them; enforcement does so on every device
-    (`pesto.tf.apply_placement.relays`). One that waits for something, as in a branch, is sent: a copy would not wait.
+    (`pesto.tf.apply_placement`). One that waits for something, as in a branch, is sent: a copy would not wait.
     """
     constant = np.isin(graph.type_of, [k for k, name in enumerate(graph.types) if name == "Const"])
     constant &= graph.runs_on.all(axis=1) & (np.bincount(graph.edge_dst, minlength=graph.ops) == 0)

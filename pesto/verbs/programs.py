@@ -27,8 +27,8 @@ def apply(
     PestoError when something trains that no plan is for, or that does not run as planned.
     """
     load_tensorflow()
+    from pesto.tf.apply_placement.targets import ApplyOptions
     from pesto.tf.enforce import context
-    from pesto.tf.enforce.apply_options import ApplyOptions
     from pesto.tf.enforce.context import SingleUseContext
 
     options = ApplyOptions(devices=devices, order=order, trace=trace)
@@ -52,8 +52,8 @@ def place(
     `apply` raises.
     """
     load_tensorflow()
+    from pesto.tf.apply_placement.targets import ApplyOptions
     from pesto.tf.enforce import context
-    from pesto.tf.enforce.apply_options import ApplyOptions
 
     return context.place(fn, as_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
 
@@ -76,8 +76,8 @@ def pipeline(
     raises.
     """
     load_tensorflow()
+    from pesto.tf.apply_placement.targets import ApplyOptions
     from pesto.tf.enforce import context
-    from pesto.tf.enforce.apply_options import ApplyOptions
 
     return context.pipeline(step, as_plan(plan), ApplyOptions(devices=devices, order=order, trace=trace))
 
@@ -100,7 +100,7 @@ def rewrite(
     UsageError when asked to trace, as nothing is run, and to keep what is no such constant.
     """
     load_tensorflow()
-    from pesto.tf.enforce.apply_options import ApplyOptions
+    from pesto.tf.apply_placement.targets import ApplyOptions
     from pesto.tf.enforce.rewrite import rewrite as rewritten
 
     options = ApplyOptions(devices=devices, order=order, trace=trace)
@@ -130,6 +130,6 @@ def logical_cpus(count: int) -> None:
     """
     expect_count("count", count)
     load_tensorflow()
-    from pesto.tf.enforce.apply_options import logical_cpus as split
+    from pesto.tf.apply_placement.targets import logical_cpus as split
 
     split(count)

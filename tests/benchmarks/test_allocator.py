@@ -29,7 +29,7 @@ from benchmarks.allocator.copies import pin  # noqa: E402
 from benchmarks.allocator.retimed import retimed  # noqa: E402
 from benchmarks.allocator.workspaces import workspaces  # noqa: E402
 from pesto.tf import named_sources  # noqa: E402
-from pesto.tf.enforce.apply_options import ApplyOptions as EnforceOptions  # noqa: E402
+from pesto.tf.apply_placement.targets import ApplyOptions as EnforceOptions  # noqa: E402
 from pesto.tf.enforce.rewrite import rewrite_with_report  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.private import op_def  # noqa: E402

@@ -47,9 +47,9 @@ def losses(of: Any) -> list[float]:
 def ran(plan: Any, graph: Any, plain: list[float]) -> dict[str, Any]:
     """A few steps by the plan."""
     seen: list[Any] = []
-    examine = functions.examine
+    verify = functions.verify_run
     with (
-        mock.patch.object(functions, "examine", lambda parts, *rest: seen.append(parts) or examine(parts, *rest)),
+        mock.patch.object(functions, "verify_run", lambda parts, *rest: seen.append(parts) or verify(parts, *rest)),
         api.apply(plan, devices="cpu") as applied,
     ):
         equal = losses(model()) == plain

@@ -144,7 +144,7 @@ def test_sources_are_named_as_in_source() -> None:
 
 def test_enforcement_has_the_options_of_apply() -> None:
     """The three ways to enforce a plan share their options; read from the source, which loads no TensorFlow."""
-    tree = ast.parse((ROOT / "pesto/tf/enforce/apply_options.py").read_text())
+    tree = ast.parse((ROOT / "pesto/tf/apply_placement/targets.py").read_text())
     options = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ApplyOptions")
     fields = {n.target.id: ast.literal_eval(n.value) for n in options.body if isinstance(n, ast.AnnAssign)}
     for name in ("apply", "place", "rewrite"):

@@ -98,7 +98,7 @@ def unordered_ops(graph: Graph, way: str) -> Bools:
 def relayed_edges(graph: Graph, problem: Problem, device: Ints, way: str) -> Bools:
     """[e] edges of the step's `problem` whose tensor is sent by an `Identity`, at the place of an op that has none.
 
-    Chained ops on other devices read it (`pesto.tf.apply_placement.relays`). device: [n] processor of each op.
+    Chained ops on other devices read it (`pesto.tf.apply_placement.placement`). device: [n] processor of each op.
     """
     free = unordered_ops(graph, way)
     passable = free & (graph.loose <= FREE)

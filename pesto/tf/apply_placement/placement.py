@@ -1,58 +1,38 @@
-"""A plan applied to one trace of the step that it is for: the device of each op, its chain, and its place there."""
+"""A plan applied to one trace of its step: the device of each op, its chain and place there, and the nodes to add.
 
+Added are Identities through which tensors leave at their place in the order, and copies of constants. Tensors of an op
+outside of the chains would fill the links from the start on, ahead of the planned transfers; and nothing orders the
+tensors that one op sends over one link. Initialisers, savers and reports read the op itself.
+"""
+
+import hashlib
 import logging
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from pesto.core.errors import InputError, MismatchError, VerificationError
-from pesto.core.files.json import short_fingerprints, shown
+from pesto.core.errors import MismatchError, VerificationError
+from pesto.core.files.json import short_fingerprints
 from pesto.core.graph import Graph
 from pesto.core.plans.graph_differences import differences
 from pesto.core.plans.orders import chain, neighbours
-from pesto.core.plans.plan import Plan, refuse_outdated
-from pesto.core.problem import constants_first
+from pesto.core.plans.plan import PER_EDGE, Plan
+from pesto.core.problem import constants_first, copied_constants, payloads
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import BranchDivision, CapturedStep
-from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
-from pesto.tf.nodes.unordered_ops import CARRIED, HANDLES, UNCHAINED
-from pesto.tf.nodes.v1_loops import Conditions, closes_loop, node_conditions, outermost_loops
+from pesto.tf.nodes.needed_nodes import COPY, RELAY, StepNodes, parse_nodes
+from pesto.tf.nodes.signatures import RESOURCE, VARIANT
+from pesto.tf.nodes.unordered_ops import CARRIED, HANDLES, UNCHAINED, shared_ops
+from pesto.tf.nodes.v1_loops import Conditions, Loop, find_loops, node_conditions
 from solvers.arrays import Bools, Ints, bools, ints, rank_of
 
 FED = frozenset(("Placeholder", "PlaceholderV2"))
 """Feeds and arguments are where the caller's data are, whatever a plan says."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
-    """A v1 loop that the graph has as one op; names of its nodes."""
-
-    nodes: tuple[str, ...]
-    entries: tuple[str, ...]
-    """Nodes that wait when the loop waits: everything enters through them."""
-    exits: tuple[str, ...]
-    """Nodes that are done when the loop is done."""
-
-
-def find_loops(nodes: StepNodes) -> dict[str, Loop]:
-    """Return the v1 loops by the name of the op that stands for each (see `pesto.tf.nodes.v1_loops`)."""
-    label, names = outermost_loops(nodes), [str(node.name) for node in nodes.defs]
-    loops = {}
-    for first in np.unique(label[label >= 0]).tolist():
-        inside = np.flatnonzero(label == first).tolist()
-        members, leads, entries = set(inside), set[int](), []
-        for i in inside:
-            # The NextIteration edge leads back to the Merge; counted as an input it would leave the loop without an
-            # entry.
-            before = [p for p, _ in nodes.inputs[i] if not closes_loop(nodes, p, i)] + nodes.controls[i]
-            leads.update(p for p in before if p in members)
-            if not any(p in members for p in before):
-                entries.append(names[i])
-        exits = [names[i] for i in inside if i not in leads and nodes.defs[i].op in ("Exit", "RefExit")]
-        loops[names[first]] = Loop(nodes=tuple(names[i] for i in inside), entries=tuple(entries), exits=tuple(exits))
-    return loops
+_Read = tuple[int, int, int]
+"""A tensor that is read on another device: node, output, device of the readers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,12 +155,6 @@ class StepPlacement:
         in_chain[[relay.op for relay in self.relays]] = True
         return in_chain
 
-    def chains(self) -> list[list[int]]:
-        """Return for each processor the ops in its chain, in order, by themselves or by their relays."""
-        member = np.flatnonzero(self.ordered)
-        member = member[np.lexsort((self.rank[member], self.lane[member]))]
-        return [mine.tolist() for mine in np.split(member, np.flatnonzero(np.diff(self.lane[member])) + 1)]
-
     def relays_of(self) -> dict[int, tuple[str, ...]]:
         """Return the names of the relays of each op, by its index."""
         relays: dict[int, tuple[str, ...]] = {}
@@ -191,6 +165,46 @@ class StepPlacement:
     def device_of(self, op: int) -> str:
         """Return TensorFlow's name of an op's device."""
         return self.devices[self.device[op]]
+
+
+def place_with_relays(
+    plan: Plan, trace: StepTrace, targets: Mapping[str, str], out: Bools | None = None, *, order: bool = True,
+    keep: Collection[str] = (),
+) -> StepPlacement:  # fmt: skip
+    """Return `place_trace`'s result with a relay for each tensor that must wait for its turn, and copies of constants.
+
+    Without an order, or where the plan leaves it to the framework, there are copies alone. Constants named in `keep`
+    are not copied but sent, through a relay; they stay out of the chains, as feeds do.
+    """
+    # Sends are not nodes of the graph before partitioning: TensorFlow adds them, and each starts as soon as its tensor
+    # exists. An Identity with a place in the chain is the only handle on when that is.
+    order = order and not plan.placement_only
+    if keep:
+        kept = np.isin(trace.graph.names, list(keep))
+        out = bools(kept if out is None else out | kept)
+    placement = place_trace(plan, trace.graph, targets, out, order=order)
+    # [n] ops between which an Identity can stand: none of a branch, where a chain would end when it is not taken, and
+    # none that runs where its data are. References and handles have no relay either (`_read_elsewhere`).
+    graph = trace.graph
+    carried = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in CARRIED])
+    free = bools(~(carried | conditional_ops(trace)))
+    small, copies, read = small_constants(trace).difference(keep), [], {}
+    for key, readers in _read_elsewhere(placement, trace).items():
+        constant, device = str(trace.nodes.defs[key[0]].name), key[2]
+        if constant in small:
+            names = _names(trace, readers)
+            name = f"{constant}{COPY}{_name_digest(constant, placement.devices[device], *names)}"
+            copies.append(ConstantCopy(name=name, constant=constant, device=device, readers=names))
+        else:
+            read[key] = readers  # a copied constant is not sent at all
+    if not order:
+        return replace(placement, copies=tuple(copies))
+    relays = tuple(_relays(placement, trace, free, read, send_turns(plan, placement)))
+    sequence = placement.chained.copy()
+    # The relay of an unchained op takes part in the chain in place of the op.
+    sequence[[relay.op for relay in relays]] = True
+    before, after = chain(placement.graph, placement.lane, placement.rank, sequence)
+    return replace(placement, relays=relays, copies=tuple(copies), before=before, after=after)
 
 
 def place_trace(
@@ -282,48 +296,101 @@ def _is_as_planned(plan: Plan, graph: Graph, order: Ints) -> bool:
     return graph.layout(order) == plan.provenance.graph_layout
 
 
-def refuse_older(plan: Plan) -> None:
-    """Raise InputError for a plan too old to identify its ops, and what `refuse_outdated` raises."""
-    if not plan.provenance.graph_layout:
-        raise InputError.build(
-            "the plan was written by an older version, which kept no layout of its graph", remedy="solve again"
-        )
-    refuse_outdated(plan)
+def small_constants(trace: StepTrace) -> frozenset[str]:
+    """Return the names of constants that every reading device gets a copy of (`core.problem.copied_constants`)."""
+    graph = trace.graph
+    return frozenset(graph.names[op] for op in graph.tensor_op[copied_constants(graph)].tolist())
 
 
-@dataclass(frozen=True, slots=True)
-class ChainPlace:
-    """One place of a chain: an op, a loop or a relay; names of nodes."""
-
-    name: str
-    """Name of the op or relay."""
-    entries: tuple[str, ...]
-    """Nodes that wait for the place before."""
-    exits: tuple[str, ...]
-    """Nodes that the next place waits for."""
-
-    @classmethod
-    def of(cls, name: str, loops: Mapping[str, Loop]) -> "ChainPlace":
-        """Return the place of an op, which may stand for a loop."""
-        loop = loops.get(name)
-        return cls(name, loop.entries, loop.exits) if loop else cls(name, (name,), (name,))
+def _read_elsewhere(placement: StepPlacement, trace: StepTrace) -> dict[_Read, list[int]]:
+    """Return the nodes that read a tensor on another device than its own."""
+    op, device, nodes = trace.op_of_node, placement.device.tolist(), trace.nodes
+    reads: dict[_Read, list[int]] = {}
+    for reader, inputs in enumerate(nodes.inputs):
+        for source, output in inputs:
+            to = device[op[reader]]
+            # Handles do not travel, and a reference has the value of the time at which it is read.
+            if device[op[source]] != to and nodes.dtypes[source][output] not in (RESOURCE, VARIANT):
+                refs = nodes.signatures.output_refs(nodes.defs[source])
+                if not (refs and refs[output]):
+                    reads.setdefault((source, output, to), []).append(reader)
+    return reads
 
 
-def places_of(placement: StepPlacement, loops: Mapping[str, Loop]) -> dict[int, tuple[ChainPlace, ...]]:
-    """Return the chain places of each op: its own where it is chained, then those of its relays."""
-    # A chain orders ops and relays alike. An unchained op may still hold a place through its relay, which is how its
-    # transfer gets a turn.
-    relays, names, chained = placement.relays_of(), placement.graph.names, placement.chained.tolist()
-    return {
-        op: (
-            *((ChainPlace.of(names[op], loops),) if chained[op] else ()),
-            *(ChainPlace(name, (name,), (name,)) for name in relays.get(op, ())),
-        )
-        for op in np.flatnonzero(placement.ordered).tolist()
-    }
+def count_sends(placement: StepPlacement, trace: StepTrace, names: Collection[str]) -> int:
+    """Return the number of pairs of a tensor of these ops and another device on which it is read."""
+    defs = trace.nodes.defs
+    return sum(defs[source].name in names for source, _, _ in _read_elsewhere(placement, trace))
 
 
-# Branches of v1 conditionals: when one is not taken, its ops are dead, and so are all ops that wait for them.
+def send_turns(plan: Plan, placement: StepPlacement) -> dict[tuple[int, int], int]:
+    """Return {(tensor, device): turn} among the transfers of an op, from 0; those of one turn share no link.
+
+    Empty for a plan that counts a transfer an edge, which TensorFlow does not make.
+    """
+    sent, graph = plan.schedule, placement.graph
+    if plan.provenance.transfers == PER_EDGE or not len(sent.sent_payload):
+        return {}
+    _, tensor = payloads(graph, per_edge=False)
+    tensor = tensor[np.argsort(placement.planned[graph.tensor_op[tensor]], kind="stable")]
+    # Index of TensorFlow's device for each device of the plan's cluster; -1 for one that the plan does not use.
+    names = list(dict.fromkeys(plan.lane_device))
+    targets = np.full(len(names), -1)
+    location = np.array([names.index(name) for name in plan.lane_device])
+    targets[location[sent.device[placement.planned]]] = placement.device
+    # Transfers of one op, in the order in which the simulator requests them at its end: of tensors and, for each, of
+    # the cluster's devices.
+    by = np.lexsort((sent.sent_to, sent.sent_payload))
+    payload = sent.sent_payload[by]
+    target = targets[sent.sent_to[by]]
+    columns = (graph.tensor_op[tensor[payload]], tensor[payload], target, sent.sent_start[by], sent.sent_finish[by])
+    turns: dict[tuple[int, int], int] = {}
+    last, turn, least = -1, 0, 0
+    for op, what, to, start, finish in zip(*(column.tolist() for column in columns), strict=True):
+        if op != last:
+            last, turn, least = op, 0, finish
+        # It starts after an earlier transfer of the op has ended, so it may have waited for it on a shared link, and
+        # TensorFlow must be told the order. One that starts before shares no link with it.
+        elif start >= least:
+            turn, least = turn + 1, finish
+        least = min(least, finish)
+        turns[what, to] = max(turn, turns.get((what, to), 0))
+    return turns
+
+
+def _relays(
+    placement: StepPlacement, trace: StepTrace, passable: Bools, read: Mapping[_Read, list[int]],
+    turn: Mapping[tuple[int, int], int],
+) -> Iterator[SendRelay]:  # fmt: skip
+    """Yield the relays; those of one op come in their order in the chain."""
+    op, chained, tensor = trace.op_of_node, placement.chained, trace.tensors()
+    through: dict[tuple[int, int, int, int], list[int]] = {}
+    for (source, output, device), readers in read.items():
+        producer, mine = op[source], [reader for reader in readers if passable[op[reader]]]
+        later = turn.get((tensor[source, output], device), 0)
+        # An unchained producer, such as a variable read shared with other programs, is ready when the step starts.
+        # Without a relay its tensor would occupy the link at once, ahead of the transfers planned first.
+        if not chained[producer]:
+            mine = [reader for reader in mine if chained[op[reader]]]
+        # The first transfer of a chained op needs no relay: it starts when the op ends, as planned.
+        elif later == 0 or len(mine) < len(readers):
+            continue
+        if mine and passable[producer]:
+            through.setdefault((producer, later, source, output), []).extend(mine)
+    for (producer, _, source, output), readers in sorted(through.items()):
+        first, names = str(trace.nodes.defs[source].name), _names(trace, readers)
+        passed = f"{first}:{output}" if output else first
+        yield SendRelay(name=f"{first}{RELAY}{_name_digest(passed, *names)}", tensor=passed, op=producer, readers=names)
+
+
+def _names(trace: StepTrace, nodes: list[int]) -> tuple[str, ...]:
+    return tuple(str(trace.nodes.defs[node].name) for node in dict.fromkeys(nodes))
+
+
+def _name_digest(*texts: str) -> str:
+    # Nodes added to a live graph stay there after undo. A name by content lets the same plan find them again and keeps
+    # another plan from reusing a node with other readers.
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 
 def conditional_ops(trace: StepTrace) -> Bools:
@@ -337,39 +404,9 @@ def op_conditions(trace: StepTrace) -> list[Conditions]:
     return node_conditions(trace.nodes, op, {i for i, o in enumerate(op) if trace.graph.names[o] in trace.loops})
 
 
-def reroute_branch_edges(
-    pairs: Iterable[tuple[int, int]], placement: StepPlacement, trace: StepTrace
-) -> list[tuple[int, int]]:
-    """Return the edges `pairs` (before, after), with the Merge behind a branch in place of an op in it.
+def ops_outside_chains(program: Any, trace: StepTrace) -> Bools:
+    """Return [n] True for ops outside of the chains of a step in a v1 program, a tf.Graph or flat GraphDef.
 
-    Raise InputError when the plan ranks the Merge after the second op.
+    Other fetches need them without the step's rest (`pesto.tf.nodes.unordered_ops`), or they are in branches.
     """
-    # An op in a branch that is not taken is dead, and so is every op that waits for it. An edge out of the branch would
-    # kill ops that always run; the Merge behind the branch is alive in both cases.
-    pairs = list(pairs)
-    under = op_conditions(trace) if pairs else []
-    kept = [(a, b) for a, b in pairs if under[a] <= under[b]]
-    for a, b in pairs:
-        if not under[a] <= under[b]:
-            kept += [(m, b) for m in _first_unconditional_after(a, b, placement, under)]
-    return kept
-
-
-def _first_unconditional_after(a: int, b: int, placement: StepPlacement, under: list[Conditions]) -> list[int]:
-    """Return the first ops after `a` that run whenever `b` does."""
-    graph, rank = placement.graph, placement.rank
-    unconditional: set[int] = set()
-    seen, stack = {a}, [a]
-    while stack:
-        for c in graph.edge_dst[graph.edge_src == stack.pop()].tolist():
-            if c not in seen and c != b:
-                seen.add(c)
-                (unconditional.add if under[c] <= under[b] else stack.append)(c)
-    # The plan ranks all Merges behind b, so an edge from one of them would close a cycle with the chain.
-    if not unconditional or max(rank[m] for m in unconditional) > rank[b]:
-        raise InputError.build(
-            f"op {shown(graph.names[b])} uses a variable that {shown(graph.names[a])} updates in a branch, and nothing "
-            "in the graph orders them",
-            remedy="make it wait for the tf.cond, by tf.control_dependencies",
-        )
-    return sorted(unconditional)
+    return bools(shared_ops(program, trace.graph) | conditional_ops(trace))

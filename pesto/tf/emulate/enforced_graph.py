@@ -18,13 +18,10 @@ from pesto.core.plans.execution_modes import GRAPHDEF
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import payloads
 from pesto.core.simulator import Timeline
-from pesto.tf.apply_placement.placement import FED, StepPlacement, StepTrace, trace_step
-from pesto.tf.apply_placement.relays import place_with_relays
-from pesto.tf.apply_placement.targets import device_targets
+from pesto.tf.apply_placement.placement import FED, StepPlacement, StepTrace, place_with_relays, trace_step
+from pesto.tf.apply_placement.targets import ApplyOptions, device_targets
 from pesto.tf.emulate.clocks import EmulatedWork
-from pesto.tf.enforce.apply_options import ApplyOptions
-from pesto.tf.enforce.edits import compute_edits, write_edits
-from pesto.tf.enforce.functions import order_all_neighbours
+from pesto.tf.enforce.edits import compute_function_edits, write_edits
 from pesto.tf.enforce.partitions import ExpectedPlacement
 from pesto.tf.enforce.rewrite import partition_without_running, rewrite_with_report
 from pesto.tf.enforce.sessions import place_graph
@@ -102,9 +99,8 @@ def enforce_step(step: PlannedStep, plan: Plan, *, way: str, order: bool) -> Enf
         return partition_step(graph.as_graph_def(), placed[0].trace, placed[0].expected.placement)
     traced = trace_step(step.captured, plan.provenance.graph_batch)
     placement = place_with_relays(plan, traced, device_targets(plan, options.devices), order=order)
-    placement = order_all_neighbours(placement) if order else placement
     graph_def = copy_graph_def(step.captured.graph_def)
-    write_edits(graph_def, compute_edits(placement, traced, graph_def.node))
+    write_edits(graph_def, compute_function_edits(placement, traced, graph_def.node))
     return partition_step(graph_def, traced, placement)
 
 

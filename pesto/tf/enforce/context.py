@@ -5,9 +5,9 @@ All work by hooks on stock TensorFlow that hold while a context is open or a cal
 
 import contextlib
 import functools
+import threading
 import uuid
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -22,68 +22,22 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.source import Cut
 from pesto.tf import placement_refusals, private
-from pesto.tf.apply_placement.placement import refuse_older
-from pesto.tf.apply_placement.targets import device_targets
-from pesto.tf.enforce import training
-from pesto.tf.enforce.apply_options import ApplyOptions, exclusive_use, plan_settings
-from pesto.tf.enforce.functions import FunctionEnforcement
+from pesto.tf.apply_placement.targets import ApplyOptions, device_targets, refuse_older
+from pesto.tf.enforce.functions import FunctionEnforcement, in_functions_only, refuse_gradients_only, trains
 from pesto.tf.enforce.partitions import Findings
 from pesto.tf.enforce.sessions import SessionEnforcement
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.nodes.inline import inline_keras_2
-from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches, train_in_micro_batches
+from pesto.tf.pipelined.in_micro_batches import (
+    convert_control_flow,
+    fit_in_micro_batches,
+    in_micro_batches,
+    train_in_micro_batches,
+)
 from pesto.tf.selftest import self_test
 from pesto.tf.sources.keras_step import build_variables
 from pesto.tf.sources.sources import capture_func_graph
-
-
-@contextlib.contextmanager
-def fit_in_micro_batches(plans: Sequence[Plan]) -> Iterator[None]:
-    """Make `fit` and train_on_batch of Keras models use the micro-batches of these plans, if they have any.
-
-    UsageError where some plans have other micro-batches than others.
-    """
-    cuts = [plan.provenance.graph_origin.cut_function for plan in plans]
-    distinct = {None if cut is None else cut.cut for cut in cuts}
-    if len(distinct) > 1:
-        counts = " and ".join(sorted({"none" if cut is None else str(cut.batches) for cut in distinct}))
-        counts = counts if " and " in counts else f"{counts}, updated in several ways,"
-        raise UsageError.build(
-            f"apply: these plans have {counts} micro-batches", remedy="apply each in a context of its own"
-        )
-    cut = next(iter(distinct), None)
-    if cut is None:
-        yield
-        return
-    # Keras picks its trainer class by backend; the class that defines the method is patched, so that subclasses which
-    # override it keep their own.
-    trainer = next(kind for kind in keras.Model.__mro__ if "make_train_function" in vars(kind))
-    original, cached = trainer.make_train_function, weakref.WeakSet[Any]()
-
-    def make(model: Any, force: bool = False) -> Any:
-        if model in cached and not force:
-            return None
-        # make_train_function reads model.train_step once and closes over it, so the replacement is needed only during
-        # this call.
-        before = dict(vars(model))
-        vars(model)["train_step"] = train_in_micro_batches(model, cut)
-        try:
-            return original(model, force=True)
-        finally:
-            del vars(model)["train_step"]
-            vars(model).update({name: before[name] for name in ("train_step",) if name in before})
-            cached.add(model)
-
-    trainer.make_train_function = make
-    try:
-        yield
-    finally:
-        trainer.make_train_function = original
-        for model in cached:
-            # Keras caches the compiled train function; without this, training after the context would still cut the
-            # batch.
-            model.train_function = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +56,13 @@ class AppliedPlans:
         """One entry for each step that was run for the first time, in the order of the runs."""
         return [*self.functions.findings, *self.sessions.findings]
 
+    @contextlib.contextmanager
+    def hooks(self, *, keep: bool = False) -> Iterator[None]:
+        """Install all hooks and settings; on leaving, everything is undone, but with `keep` variables stay moved."""
+        functions = self.functions.hooks(self.token, keep=keep)
+        with exclusive_use(wait=keep), functions, self.sessions.hooks(keep=keep):
+            yield
+
     @property
     def ops(self) -> int:
         """Ops whose device and order were verified, over all of `findings`."""
@@ -112,18 +73,19 @@ def apply(plans: tuple[Plan, ...], options: ApplyOptions) -> contextlib.Abstract
     """Return a context in which everything that trains runs by one of `plans` or is refused; leaving undoes it.
 
     Sessions must be opened, and functions called, inside. Raise UsageError without a plan, MismatchError when nothing
-    inside was a planned step, and what `device_targets` raises, before the context is entered.
+    inside was a planned step, and what `refuse_older` and `device_targets` raise, before the context is entered.
     """
     if not plans:
         raise UsageError.build("apply: no plan is given", remedy="give one for each training step")
     for plan in plans:
+        refuse_older(plan)
         device_targets(plan, options.devices)
 
     # The body of a generator context runs at entry; the checks above are due at the call.
     @contextlib.contextmanager
     def opened() -> Iterator[AppliedPlans]:
         applied = _applied(plans, options)
-        with _install_hooks(applied), fit_in_micro_batches(plans):
+        with applied.hooks(), fit_in_micro_batches(plans):
             yield applied
         if not applied.findings:
             raise MismatchError.build(
@@ -156,8 +118,9 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
         input_signature=getattr(fn, "input_signature", None),
         autograph=private.autograph_of(fn),
     )
+    refuse_older(plan)
     applied = _applied((plan,), options)
-    applied.functions.wanted(plan)
+    applied.functions.find_targets(plan)
 
     @functools.wraps(getattr(fn, "python_function", fn))
     def placed(*args: Any, **kwargs: Any) -> Any:
@@ -165,7 +128,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
             raise UsageError.build(
                 "place: the step is called while another function is traced", remedy="call it from eager code"
             )
-        with _install_hooks(applied, keep=True):
+        with applied.hooks(keep=True):
             return step(*args, **kwargs)
 
     # A function object has a __dict__; assigning through vars keeps type checkers content.
@@ -175,36 +138,27 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
 
 def _applied(plans: tuple[Plan, ...], options: ApplyOptions) -> AppliedPlans:
     self_test()
-    for plan in plans:
-        refuse_older(plan)
-        device_targets(plan, options.devices)  # report a wrong name now, not at the first step
     functions = FunctionEnforcement(plans=plans, options=options)
     sessions = SessionEnforcement(plans=plans, options=options)
     return AppliedPlans(functions=functions, sessions=sessions, token=f"pesto {uuid.uuid4()}")
 
 
+_LOCK = threading.Lock()
+"""Serializes contexts, since their settings belong to the whole process."""
+_HOLDER = threading.local()
+
+
 @contextlib.contextmanager
-def _install_hooks(applied: AppliedPlans, *, keep: bool = False) -> Iterator[None]:
-    """Hooks and settings in place; `keep` leaves variables where they were moved to."""
-    functions, sessions = applied.functions, applied.sessions
-    with contextlib.ExitStack() as stack:
-        # The order of the hooks matters: the lock first, settings before any trace, and undo callbacks last, so that
-        # they run first on exit, while the lock is still held.
-        stack.enter_context(exclusive_use(wait=keep))
-        stack.enter_context(plan_settings())
-        stack.enter_context(training.in_functions_only(remedy=", or train outside pesto.apply"))
-        stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
-        stack.enter_context(private.compile_only(functions.on_compile))
-        # TensorFlow caches traces by signature and context. The token makes functions traced before the context traced
-        # again inside, where they can be edited.
-        stack.enter_context(private.separate_traces(applied.token))
-        stack.enter_context(private.intercept_traces(functions.on_trace))
-        stack.enter_context(private.intercept_calls(functions.called))
-        stack.enter_context(private.intercept_sessions(sessions.open, sessions.run, sessions.callable_of))
-        if not keep:
-            stack.callback(functions.moves.undo)
-            stack.callback(sessions.undo)
+def exclusive_use(*, wait: bool) -> Iterator[None]:
+    """Lock the process. Raise UsageError when this thread has it already, or another has and `wait` is False."""
+    if getattr(_HOLDER, "holds", False) or not _LOCK.acquire(blocking=wait):
+        raise UsageError.build("a plan is being applied already", remedy="give all plans to one pesto.apply")
+    _HOLDER.holds = True
+    try:
         yield
+    finally:
+        _HOLDER.holds = False
+        _LOCK.release()
 
 
 T = TypeVar("T")
@@ -276,8 +230,8 @@ class RecordedSteps:
         if private.is_body(graph):
             return
         label = private.label_of(graph)
-        training.refuse_gradients_only(graph, label)
-        if training.trains(graph):
+        refuse_gradients_only(graph, label)
+        if trains(graph):
             placement_refusals.check_graph(graph, label)
             self.captured.append(capture_func_graph(graph, label))
 
@@ -296,7 +250,7 @@ def record(batch: int | None) -> Iterator[RecordedSteps]:
     placement_refusals.check_process()
     recorded = RecordedSteps(batch=batch)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(training.in_functions_only())
+        stack.enter_context(in_functions_only())
         stack.enter_context(private.watch_traces(recorded.on_graph, lambda _: None))
         stack.enter_context(private.intercept_traces(recorded.on_trace))
         stack.enter_context(private.separate_traces(f"pesto record {uuid.uuid4()}"))

@@ -8,59 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from pesto.core.errors import InputError
+from pesto.core.files.json import shown
 from pesto.tf import private
 from pesto.tf.apply_placement.placement import (
     FED,
-    ChainPlace,
     ConstantCopy,
     SendRelay,
     StepPlacement,
     StepTrace,
     conditional_ops,
-    places_of,
-    reroute_branch_edges,
+    op_conditions,
 )
 from pesto.tf.nodes.captured import BranchDivision, bypass_barriers
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.nodes.v1_loops import MERGES
+from pesto.tf.nodes.v1_loops import MERGES, Conditions, Loop
 from pesto.tf.session_config import MERGED
-
-
-def chain_ranks(placement: StepPlacement, trace: StepTrace) -> dict[str, tuple[int, int]]:
-    """Return (processor, rank), by name, of each op behind which all earlier ones of its chain have ended."""
-    # The last op of a chain implies the earlier ones only if it certainly runs and its end means that it is done. An op
-    # of a branch may not run, a loop has several exits, and nobody reads a copied constant itself.
-    left_out = {*trace.loops, *(copy.constant for copy in placement.copies)}
-    always = (placement.chained & ~conditional_ops(trace)).tolist()
-    lane, rank = placement.lane.tolist(), placement.rank.tolist()
-    return {
-        name: (lane[i], rank[i]) for i, name in enumerate(placement.graph.names) if always[i] and name not in left_out
-    }
-
-
-def implied_by_chain(waits: Iterable[str], others: Iterable[str], ranks: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Return those of `waits` that are earlier in their chain than another of them, or than one of `others`."""
-    waits, last = [name for name in waits if name in ranks], dict[int, int]()
-    for name in (*waits, *(name for name in others if name in ranks)):
-        lane, rank = ranks[name]
-        last[lane] = max(rank, last.get(lane, -1))
-    return [name for name in waits if ranks[name][1] < last[ranks[name][0]]]
-
-
-def implied_waits(
-    placement: StepPlacement, trace: StepTrace, ranks: Mapping[str, tuple[int, int]]
-) -> dict[str, tuple[str, ...]]:
-    """Return, by node, the control inputs from other devices that others of its inputs imply; none of a loop's."""
-    op, nodes, names, device = trace.op_of_node, trace.nodes, trace.graph.names, placement.device.tolist()
-    implied_controls: dict[str, tuple[str, ...]] = {}
-    for node, controls in enumerate(nodes.controls):
-        here = op[node]
-        far = [names[op[c]] for c in controls if device[op[c]] != device[here]]
-        gone = implied_by_chain(far, (names[op[p]] for p, _ in nodes.inputs[node]), ranks)
-        if gone and names[here] not in trace.loops:
-            implied_controls[str(nodes.defs[node].name)] = tuple(gone)
-    return implied_controls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +36,7 @@ class GraphEdits:
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node -> the nodes that it waits for in addition."""
     implied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node -> those that it need not wait for itself (`pesto.tf.apply_placement.implied_waits`)."""
+    """Node -> those that it need not wait for itself (`implied_waits`)."""
     ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Node -> its chain and place there; of the ends of a live function, the last of each chain is enough."""
     unbound: tuple[str, ...] = ()
@@ -87,6 +51,19 @@ class GraphEdits:
     """Identities to add, and what reads them from then on."""
     copies: tuple[ConstantCopy, ...] = ()
     """Constants to add, and what reads them from then on."""
+
+
+def compute_function_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[Any]) -> GraphEdits:
+    """Return `compute_edits` of a tf.function, with edges between all neighbours, less the waits that these imply.
+
+    Not for a v1 graph: a session runs only what its fetches need by edges of their own.
+    """
+    # TensorFlow optimises each partition once more before it runs. An op folded into a constant loses its data edges,
+    # but a control edge between neighbours, also where data joins them, survives the fold.
+    before, after = placement.neighbours()
+    edits = compute_edits(replace(placement, before=before, after=after), trace, every)
+    ranks = chain_ranks(placement, trace)
+    return replace(edits, implied=implied_waits(placement, trace, ranks), ranks=ranks)
 
 
 def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[Any]) -> GraphEdits:
@@ -124,30 +101,6 @@ def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[An
     )
 
 
-def without_implied(wanted: GraphEdits, placement: StepPlacement, trace: StepTrace) -> GraphEdits:
-    """Return the edits of a live function without the waits that its chains imply.
-
-    The chains must have an edge between all neighbours. Not for a v1 graph: a session runs only what its fetches need
-    by edges of their own.
-    """
-    ranks = chain_ranks(placement, trace)
-    return replace(wanted, implied=implied_waits(placement, trace, ranks), ranks=ranks)
-
-
-def merge_edits(several: Sequence[GraphEdits]) -> GraphEdits:
-    """Merge the edits of several placements of one graph that order different ops and agree on devices."""
-    return GraphEdits(
-        device={node: device for e in several for node, device in e.device.items()},
-        waits={node: earlier for e in several for node, earlier in e.waits.items()},
-        unbound=tuple(dict.fromkeys(node for e in several for node in e.unbound)),
-        whole=tuple(dict.fromkeys(node for e in several for node in e.whole)),
-        passed={node: tensors for e in several for node, tensors in e.passed.items()},
-        divided={node: division for e in several for node, division in e.divided.items()},
-        relays=tuple(relay for e in several for relay in e.relays),
-        copies=tuple(dict.fromkeys(copy for e in several for copy in e.copies)),
-    )
-
-
 def _control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str, str]]:
     """Return (before, after) nodes: the chains, and control edges of the graph that its nodes do not have."""
     graph, nodes, op = placement.graph, trace.nodes, trace.op_of_node
@@ -177,6 +130,76 @@ def _control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str
     return list(dict.fromkeys((x, y) for a, b in edges for x in a.exits for y in b.entries))
 
 
+@dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """One place of a chain: an op, a loop or a relay; names of nodes."""
+
+    name: str
+    """Name of the op or relay."""
+    entries: tuple[str, ...]
+    """Nodes that wait for the place before."""
+    exits: tuple[str, ...]
+    """Nodes that the next place waits for."""
+
+    @classmethod
+    def of(cls, name: str, loops: Mapping[str, Loop]) -> "ChainPlace":
+        """Return the place of an op, which may stand for a loop."""
+        loop = loops.get(name)
+        return cls(name, loop.entries, loop.exits) if loop else cls(name, (name,), (name,))
+
+
+def places_of(placement: StepPlacement, loops: Mapping[str, Loop]) -> dict[int, tuple[ChainPlace, ...]]:
+    """Return the chain places of each op: its own where it is chained, then those of its relays."""
+    # A chain orders ops and relays alike. An unchained op may still hold a place through its relay, which is how its
+    # transfer gets a turn.
+    relays, names, chained = placement.relays_of(), placement.graph.names, placement.chained.tolist()
+    return {
+        op: (
+            *((ChainPlace.of(names[op], loops),) if chained[op] else ()),
+            *(ChainPlace(name, (name,), (name,)) for name in relays.get(op, ())),
+        )
+        for op in np.flatnonzero(placement.ordered).tolist()
+    }
+
+
+def reroute_branch_edges(
+    pairs: Iterable[tuple[int, int]], placement: StepPlacement, trace: StepTrace
+) -> list[tuple[int, int]]:
+    """Return the edges `pairs` (before, after), with the Merge behind a branch in place of an op in it.
+
+    Raise InputError when the plan ranks the Merge after the second op.
+    """
+    # An op in a branch that is not taken is dead, and so is every op that waits for it. An edge out of the branch would
+    # kill ops that always run; the Merge behind the branch is alive in both cases.
+    pairs = list(pairs)
+    under = op_conditions(trace) if pairs else []
+    kept = [(a, b) for a, b in pairs if under[a] <= under[b]]
+    for a, b in pairs:
+        if not under[a] <= under[b]:
+            kept += [(m, b) for m in _first_unconditional_after(a, b, placement, under)]
+    return kept
+
+
+def _first_unconditional_after(a: int, b: int, placement: StepPlacement, under: list[Conditions]) -> list[int]:
+    """Return the first ops after `a` that run whenever `b` does."""
+    graph, rank = placement.graph, placement.rank
+    unconditional: set[int] = set()
+    seen, stack = {a}, [a]
+    while stack:
+        for c in graph.edge_dst[graph.edge_src == stack.pop()].tolist():
+            if c not in seen and c != b:
+                seen.add(c)
+                (unconditional.add if under[c] <= under[b] else stack.append)(c)
+    # The plan ranks all Merges behind b, so an edge from one of them would close a cycle with the chain.
+    if not unconditional or max(rank[m] for m in unconditional) > rank[b]:
+        raise InputError.build(
+            f"op {shown(graph.names[b])} uses a variable that {shown(graph.names[a])} updates in a branch, and nothing "
+            "in the graph orders them",
+            remedy="make it wait for the tf.cond, by tf.control_dependencies",
+        )
+    return sorted(unconditional)
+
+
 def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
     """Return edges that keep oneDNN from fusing two ops into one, which would leave one without a node to verify."""
     g, cpu = placement.graph, np.array(["CPU" in name for name in placement.devices])[placement.device]
@@ -190,6 +213,56 @@ def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
         read = np.isin(g.tensor * len(cpu) + place[g.dst], (g.tensor * len(cpu) + place[g.dst])[also])
         selected |= (types[g.dst] == second) & cpu[g.dst] & (produced | read)
     return list(zip(g.src[selected].tolist(), g.dst[selected].tolist(), strict=True))
+
+
+def chain_ranks(placement: StepPlacement, trace: StepTrace) -> dict[str, tuple[int, int]]:
+    """Return (processor, rank), by name, of each op behind which all earlier ones of its chain have ended."""
+    # The last op of a chain implies the earlier ones only if it certainly runs and its end means that it is done. An op
+    # of a branch may not run, a loop has several exits, and nobody reads a copied constant itself.
+    left_out = {*trace.loops, *(copy.constant for copy in placement.copies)}
+    always = (placement.chained & ~conditional_ops(trace)).tolist()
+    lane, rank = placement.lane.tolist(), placement.rank.tolist()
+    return {
+        name: (lane[i], rank[i]) for i, name in enumerate(placement.graph.names) if always[i] and name not in left_out
+    }
+
+
+def implied_waits(
+    placement: StepPlacement, trace: StepTrace, ranks: Mapping[str, tuple[int, int]]
+) -> dict[str, tuple[str, ...]]:
+    """Return, by node, the control inputs from other devices that others of its inputs imply; none of a loop's."""
+    op, nodes, names, device = trace.op_of_node, trace.nodes, trace.graph.names, placement.device.tolist()
+    implied_controls: dict[str, tuple[str, ...]] = {}
+    for node, controls in enumerate(nodes.controls):
+        here = op[node]
+        far = [names[op[c]] for c in controls if device[op[c]] != device[here]]
+        gone = implied_by_chain(far, (names[op[p]] for p, _ in nodes.inputs[node]), ranks)
+        if gone and names[here] not in trace.loops:
+            implied_controls[str(nodes.defs[node].name)] = tuple(gone)
+    return implied_controls
+
+
+def implied_by_chain(waits: Iterable[str], others: Iterable[str], ranks: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Return those of `waits` that are earlier in their chain than another of them, or than one of `others`."""
+    waits, last = [name for name in waits if name in ranks], dict[int, int]()
+    for name in (*waits, *(name for name in others if name in ranks)):
+        lane, rank = ranks[name]
+        last[lane] = max(rank, last.get(lane, -1))
+    return [name for name in waits if ranks[name][1] < last[ranks[name][0]]]
+
+
+def merge_edits(several: Sequence[GraphEdits]) -> GraphEdits:
+    """Merge the edits of several placements of one graph that order different ops and agree on devices."""
+    return GraphEdits(
+        device={node: device for e in several for node, device in e.device.items()},
+        waits={node: earlier for e in several for node, earlier in e.waits.items()},
+        unbound=tuple(dict.fromkeys(node for e in several for node in e.unbound)),
+        whole=tuple(dict.fromkeys(node for e in several for node in e.whole)),
+        passed={node: tensors for e in several for node, tensors in e.passed.items()},
+        divided={node: division for e in several for node, division in e.divided.items()},
+        relays=tuple(relay for e in several for relay in e.relays),
+        copies=tuple(dict.fromkeys(copy for e in several for copy in e.copies)),
+    )
 
 
 def apply_edits(graph: Any, wanted: GraphEdits) -> Callable[[], None]:

@@ -15,11 +15,12 @@ import tensorflow as tf
 from pesto.core.errors import VerificationError
 from pesto.core.plans.orders import neighbours
 from pesto.core.quantities import plural
-from pesto.tf.apply_placement.placement import FED, Loop, StepPlacement, places_of
+from pesto.tf.apply_placement.placement import FED, StepPlacement
 from pesto.tf.apply_placement.targets import covers
+from pesto.tf.enforce.edits import places_of
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.unordered_ops import CARRIED
-from pesto.tf.nodes.v1_loops import MERGES
+from pesto.tf.nodes.v1_loops import MERGES, Loop
 
 _NEXT = ("NextIteration", "RefNextIteration")
 
@@ -38,8 +39,11 @@ def unordered_neighbours(
     walks = [_PartitionWalk.of(part) for part in partitions]
     wrong = []
     of_op = places_of(placement, loops)
-    for chain in placement.chains():
-        places = [p for op in chain for p in of_op[op] if p.name in present]
+    # The ops in the chain of each processor, in order, by themselves or by their relays.
+    member = np.flatnonzero(placement.ordered)
+    member = member[np.lexsort((placement.rank[member], placement.lane[member]))]
+    for chain in np.split(member, np.flatnonzero(np.diff(placement.lane[member])) + 1):
+        places = [p for op in chain.tolist() for p in of_op[op] if p.name in present]
         starts = {prefix + n: k for k, p in enumerate(places) for n in p.entries}
         ends = [tuple(prefix + n for n in p.exits) for p in places]
         # A chain lies on one device, so one partition holds it; partitions without any of its ops return at once.
@@ -162,6 +166,17 @@ class ExpectedPlacement:
     """Plan's op name -> its name in the graph of a dry run (`pesto.tf.enforce.rewrite`)."""
 
 
+def verify_run(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str = "", stats: Any = None) -> Findings:
+    """Return the comparison of one run with what is expected; raise VerificationError when anything differs.
+
+    stats: the run's StepStats, where the times of its ops are compared too.
+    """
+    findings = examine(partitions, expected, prefix)
+    if stats is not None:
+        findings = replace(findings, inversions=findings.inversions + examine_times(stats, expected).inversions)
+    return findings.checked()
+
+
 def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str = "") -> Findings:
     """Compare the partition GraphDefs of one run with what is expected; `prefix` stands before each node's name."""
     where = {}
@@ -250,11 +265,3 @@ def examine_times(stats: Any, expected: ExpectedPlacement) -> Findings:
 def is_duplicate_device(device: str) -> bool:
     """Return True if a StepStats device only lists streams, copies or waits of a GPU that lists the ops itself."""
     return device.partition("/device:")[2].count("/") > 0
-
-
-def merge_findings(a: Findings, b: Findings) -> Findings:
-    """Merge two sets of findings on one run."""
-    return Findings(
-        ops=a.ops, moves=a.moves + b.moves, inversions=a.inversions + b.inversions, absent=a.absent + b.absent,
-        remedy=a.remedy,
-    )  # fmt: skip

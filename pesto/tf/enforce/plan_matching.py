@@ -10,14 +10,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.core.errors import MismatchError, PestoError
+from pesto.core.errors import InputError, MismatchError, PestoError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.plans.graph_differences import differences
 from pesto.core.plans.plan import Plan
 from pesto.tf import private
+from pesto.tf.apply_placement.placement import StepTrace, trace_step
 from pesto.tf.importer.importer import build_graph
-from pesto.tf.nodes.captured import CapturedStep
+from pesto.tf.nodes.captured import use_planned_shapes
 from pesto.tf.nodes.shape_inference import has_open_batch
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
@@ -79,6 +80,51 @@ class UnmatchedStepError(MismatchError):
         self.graph, self._remedy = graph, remedy
 
 
+def match_step(graph: Any, label: str, plans: Sequence[Plan]) -> tuple[StepTrace, Plan]:
+    """Return the step of a training FuncGraph and its plan; raise UnmatchedStepError when there is none."""
+    captured = capture_func_graph(graph, label)
+    why: PestoError | None = None
+    # Building the graph is the expensive part and depends only on the batch and the feed shapes, so plans with equal
+    # ones share it.
+    kinds = {(plan.provenance.graph_batch, plan.feed_shapes): plan for plan in plans}
+    for (batch, _), like in kinds.items():
+        # An open batch gets a stand-in size, to tell the step from a plan of one fixed size.
+        stand_in = _SIZE if has_open_batch(captured.graph_def) else None
+        try:
+            traced = trace_step(use_planned_shapes(captured, like), batch or stand_in)
+        except InputError as error:
+            why = error
+            continue
+        for plan in plans:
+            if plan.provenance.graph_fingerprint == traced.graph.fingerprint():
+                return traced, plan
+        why = unmatched_step_error(traced.graph, plans, label, graph.structured_input_signature)
+    raise why or MismatchError(f"{label}: no plan is given for it")
+
+
+def unmatched_step_error(graph: Graph, plans: Sequence[Plan], label: str, inputs: Any) -> UnmatchedStepError:
+    """Return the error for a training function of no plan, compared with the plan of about as many ops.
+
+    inputs: the function's structured input signature.
+    """
+    plan = min(plans, key=lambda p: abs(len(p.names) - graph.ops))
+    provenance, given = plan.provenance, []
+    for spec in tf.nest.flatten(inputs):
+        if isinstance(spec, tf.TensorSpec):
+            rank = spec.shape.rank
+            shape = "?" if rank is None else ", ".join("?" if d is None else str(d) for d in spec.shape)
+            given.append(f"{spec.dtype.name} [{shape}]")
+    cut = provenance.graph_origin.cut_function
+    return UnmatchedStepError(
+        f"{label} trains variables and is of no plan: {differences(plan.names, provenance.graph_batch, graph)} (this "
+        f"step has {graph.ops} ops and as inputs {', '.join(given) or 'none'}, the plan of "
+        f"{shown(provenance.graph_source)} has {len(plan.names)} ops)",
+        graph,
+        f"{'' if cut is None else 'call pesto.pipeline(step, plan) in its place, '}plan this step (pesto.record takes "
+        "it from the program itself), or run it outside pesto.apply",
+    )
+
+
 def trace_for_plan(tracing: TraceRequest, plans: Sequence[Plan]) -> Any:
     """Return the ConcreteFunction of a trace, with its batch left open where only then a plan is for it.
 
@@ -111,11 +157,6 @@ def trace_for_plan(tracing: TraceRequest, plans: Sequence[Plan]) -> Any:
     raise _diagnose(tracing, base, plans, unfit) from None
 
 
-def stand_in_batch(captured: CapturedStep) -> int | None:
-    """Return a size for the open batch of a step, to tell it from a plan of one fixed size; None where it is fixed."""
-    return _SIZE if has_open_batch(captured.graph_def) else None
-
-
 def larger_batch_error(size: object, planned: object, where: str = "") -> MismatchError:
     """Return the error for a batch larger than planned, for which the plan's peaks of memory do not hold."""
     return MismatchError.build(
@@ -123,29 +164,6 @@ def larger_batch_error(size: object, planned: object, where: str = "") -> Mismat
         where=where,
         remedy=f"plan with batch={size}, or train with batches of at most {planned} (smaller ones run by the same "
         "plan)",
-    )
-
-
-def unmatched_step_error(graph: Graph, plans: Sequence[Plan], label: str, inputs: Any) -> UnmatchedStepError:
-    """Return the error for a training function of no plan, compared with the plan of about as many ops.
-
-    inputs: the function's structured input signature.
-    """
-    plan = min(plans, key=lambda p: abs(len(p.names) - graph.ops))
-    provenance, given = plan.provenance, []
-    for spec in tf.nest.flatten(inputs):
-        if isinstance(spec, tf.TensorSpec):
-            rank = spec.shape.rank
-            shape = "?" if rank is None else ", ".join("?" if d is None else str(d) for d in spec.shape)
-            given.append(f"{spec.dtype.name} [{shape}]")
-    cut = provenance.graph_origin.cut_function
-    return UnmatchedStepError(
-        f"{label} trains variables and is of no plan: {differences(plan.names, provenance.graph_batch, graph)} (this "
-        f"step has {graph.ops} ops and as inputs {', '.join(given) or 'none'}, the plan of "
-        f"{shown(provenance.graph_source)} has {len(plan.names)} ops)",
-        graph,
-        f"{'' if cut is None else 'call pesto.pipeline(step, plan) in its place, '}plan this step (pesto.record takes "
-        "it from the program itself), or run it outside pesto.apply",
     )
 
 

@@ -18,13 +18,18 @@ from tensorflow.core.framework import graph_pb2
 from pesto.core.errors import MismatchError, UsageError, VerificationError
 from pesto.core.files.json import quoted, shown
 from pesto.core.plans.plan import Plan
-from pesto.tf.apply_placement.fetch_closure import ops_outside_chains
-from pesto.tf.apply_placement.placement import StepPlacement, StepTrace, refuse_older, trace_step
-from pesto.tf.apply_placement.relays import count_sends, place_with_relays, small_constants
-from pesto.tf.apply_placement.targets import covers, device_targets
-from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.apply_placement.placement import (
+    StepPlacement,
+    StepTrace,
+    count_sends,
+    ops_outside_chains,
+    place_with_relays,
+    small_constants,
+    trace_step,
+)
+from pesto.tf.apply_placement.targets import ApplyOptions, covers, device_targets, refuse_older
 from pesto.tf.enforce.edits import GraphEdits, compute_edits, write_edits
-from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine
+from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, verify_run
 from pesto.tf.importer.kernels import kernel
 from pesto.tf.nodes.captured import BranchDivision, capture_step, replace_branches, use_planned_shapes
 from pesto.tf.nodes.graph_def_bytes import op_name
@@ -259,7 +264,7 @@ def check_without_running(graph_def: Any, expected: ExpectedPlacement) -> Findin
     Every op of the graph is placed, but only the step is compared. Raise VerificationError when an op is not on its
     device, when neighbours of a chain may run the other way round, or when TensorFlow refuses the placement.
     """
-    return examine(partition_without_running(graph_def, expected), expected).checked()
+    return verify_run(partition_without_running(graph_def, expected), expected)
 
 
 def partition_without_running(graph_def: Any, expected: ExpectedPlacement) -> list[Any]:

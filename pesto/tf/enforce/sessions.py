@@ -1,6 +1,8 @@
 """v1 sessions under a plan: the steps in a graph are placed before a session opens, and its runs are verified."""
 
+import contextlib
 import functools
+import re
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +14,10 @@ from pesto.core.errors import InputError, MismatchError, PestoError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.tf import private
-from pesto.tf.apply_placement.fetch_closure import closure, find_update, ops_needed, ops_outside_chains
-from pesto.tf.apply_placement.placement import FED, StepTrace, trace_step
-from pesto.tf.apply_placement.relays import place_with_relays
-from pesto.tf.apply_placement.targets import check_devices_exist, device_targets
-from pesto.tf.enforce.apply_options import ApplyOptions
+from pesto.tf.apply_placement.placement import FED, StepTrace, ops_outside_chains, place_with_relays, trace_step
+from pesto.tf.apply_placement.targets import ApplyOptions, check_devices_exist, device_targets
 from pesto.tf.enforce.edits import GraphEdits, apply_edits, compute_edits, merge_edits
-from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine, examine_times, merge_findings
+from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, verify_run
 from pesto.tf.enforce.plan_matching import larger_batch_error
 from pesto.tf.nodes.captured import use_planned_shapes
 from pesto.tf.nodes.inline import CALLS
@@ -185,6 +184,105 @@ def refuse_unplanned(
     )
 
 
+# Ops that a run executes.
+
+_HARMLESS = frozenset((
+    "ReadVariableOp", "VarHandleOp", "Variable", "VariableV2", "VarIsInitializedOp",
+))  # fmt: skip
+"""Op types that are stateful by their definition, but change nothing."""
+_FEEDS = ("Placeholder", "PlaceholderV2")
+_UPDATES = re.compile(r"Apply|^Assign(Add|Sub)|^(Resource)?Scatter")
+_ASSIGNS = ("Assign", "AssignVariableOp")
+_PASSED = ("Switch", "RefSwitch", "Enter", "RefEnter")
+"""Op types that pass a variable's reference into a branch or loop."""
+_NO_VALUE = frozenset((
+    "IsVariableInitialized", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "VarIsInitializedOp", "VariableShape",
+    "ZerosLike",
+))  # fmt: skip
+"""Op types that read metadata of a variable, but not its value."""
+
+
+def ops_needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """Return the names of the ops that a run needs without the chains' edges `added` (node -> nodes it waits for).
+
+    fed: names of tensors. Raise UsageError for a fetch of a part of the step, where the chains would make the run
+    change state that it leaves alone, or need a feed that it does not give.
+    """
+    first = list(fetched)
+    # The run without the chains' edges is what the program asked for; everything else that the full closure contains is
+    # there only because of the order.
+    own = _closure(first, fed, added)
+    dragged = []
+    for name, op in _closure(first, fed, {}).items():
+        if name in own or op.type in _HARMLESS:
+            continue
+        if op.type in _FEEDS or op.op_def.is_stateful or any(a.is_ref for a in op.op_def.input_arg):
+            dragged.append(op)
+    if dragged:
+        raise UsageError.build(
+            f"fetching {shown(first[0].name)} runs a part of the ordered step, and its order would run "
+            f"{shown(dragged[0].name)} ({dragged[0].type}) and {len(dragged) - 1} more ops with state or feeds too",
+            remedy="fetch it together with the training op, or evaluate in a graph or session of its own outside "
+            "pesto.apply",
+        )
+    return frozenset(own)
+
+
+def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    closure = {op.name: op for op in first}
+    stack = list(first)
+    while stack:
+        op = stack.pop()
+        without = skipped.get(op.name, ())
+        # TensorFlow prunes data edges into fed tensors, but keeps control edges from the ops that make them.
+        before = [t.op for t in op.inputs if t.name not in fed]
+        before += [
+            c
+            for c in op.control_inputs
+            if c.name not in without and not (c.type in _FEEDS and c.outputs[0].name in fed)
+        ]
+        for other in before:
+            if other.name not in closure:
+                closure[other.name] = other
+                stack.append(other)
+    return closure
+
+
+def find_update(
+    fetched: Iterable[Any], fed: Collection[str], variables: Collection[str], planned: Collection[str] = ()
+) -> Any | None:
+    """Return an op of a run, not of `planned`, that updates one of `variables` by its own value; None without one.
+
+    variables, planned: names of ops.
+    """
+    for op in _closure(list(fetched), fed, {}).values():
+        if op.name in planned or not (_UPDATES.search(op.type) or op.type in _ASSIGNS) or not len(op.inputs):
+            continue
+        # Initialisers and restores assign values that do not depend on the variable; training updates read what they
+        # write.
+        reference = op.inputs[0]
+        while reference.op.type in _PASSED:
+            reference = reference.op.inputs[0]
+        variable = reference.op
+        if variable.name in variables and (op.type not in _ASSIGNS or _depends(op.inputs[1], variable, fed)):
+            return op
+    return None
+
+
+def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
+    """Return True if a value is computed from the value of a variable."""
+    seen: set[str] = set()
+    stack = [tensor]
+    while stack:
+        current = stack.pop()
+        if current.op.name == variable.name:
+            return True
+        if current.name not in fed and current.op.name not in seen and current.op.type not in _NO_VALUE:
+            seen.add(current.op.name)
+            stack += current.op.inputs
+    return False
+
+
 def configure_session(config: Any, wanted: Mapping[str, str]) -> Any:
     """Return a session's ConfigProto for a plan: Grappler off, as many logical CPUs as the targets `wanted` need.
 
@@ -231,6 +329,16 @@ class SessionEnforcement:
     verified: "weakref.WeakKeyDictionary[Any, set[frozenset[str]]]" = field(default_factory=weakref.WeakKeyDictionary)
     """Session -> sets of fetched and fed names whose runs were verified, or that no plan concerns."""
     findings: list[Findings] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def hooks(self, *, keep: bool) -> Iterator[None]:
+        """Install the hooks; on leaving, all edits of graphs are undone unless `keep`."""
+        with private.intercept_sessions(self.open, self.run, self.callable_of):
+            try:
+                yield
+            finally:
+                if not keep:
+                    self.undo()
 
     def open(
         self, original: Callable[..., None], session: Any, target: Any = "", graph: Any = None, config: Any = None
@@ -303,10 +411,8 @@ class SessionEnforcement:
             )
             for one in concerned:
                 expected = ExpectedPlacement(placement=one.expected.placement, loops=one.expected.loops, ran=needs)
-                findings = examine(record.partition_graphs, expected)
-                if self.options.trace:
-                    findings = merge_findings(findings, examine_times(record.step_stats, expected))
-                self.findings.append(findings.checked())
+                stats = record.step_stats if self.options.trace else None
+                self.findings.append(verify_run(record.partition_graphs, expected, stats=stats))
         else:
             result = original(session, *args)
         self.verified.setdefault(session, set()).add(key)
@@ -317,7 +423,7 @@ class SessionEnforcement:
         graph = private.session_graph(session)
         elements = [graph.as_graph_element(f) for f in tf.nest.flatten(fetches)]
         ops = [getattr(e, "op", e) for e in elements]
-        runs = closure(ops)
+        runs = _closure(ops, (), {})
         if feed_list or accept_options or any(not one.chained.isdisjoint(runs) for one in self.placed.get(graph, ())):
             _no_callable()
         return type(session).make_callable(session, fetches)

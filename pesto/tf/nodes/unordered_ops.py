@@ -50,7 +50,7 @@ def shared_ops(program: Any, graph: Graph) -> Bools:
     """Return [n] ops of the step that other fetches of the program (tf.Graph or flat GraphDef) need without its rest.
 
     A chain in front of such an op would make every program that reads it run a part of the step. Reports that need
-    real work of the step stay behind the chains: they are fetched with it (`pesto.tf.apply_placement.fetch_closure`).
+    real work of the step stay behind the chains: they are fetched with it (`pesto.tf.enforce.sessions`).
     """
     before: list[list[int]] = [[] for _ in range(graph.ops)]
     for a, b in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):

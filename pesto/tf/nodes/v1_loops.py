@@ -6,7 +6,7 @@ dead, and so is all that waits for them.
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -145,6 +145,36 @@ def number_groups(root: Ints) -> Ints:
     rank = np.full(len(label), -1, dtype=np.int64)
     rank[np.flatnonzero(shared)[np.argsort(first[shared], kind="stable")]] = np.arange(int(shared.sum()))
     return rank[inverse].astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A v1 loop that the graph has as one op; names of its nodes."""
+
+    nodes: tuple[str, ...]
+    entries: tuple[str, ...]
+    """Nodes that wait when the loop waits: everything enters through them."""
+    exits: tuple[str, ...]
+    """Nodes that are done when the loop is done."""
+
+
+def find_loops(nodes: StepNodes) -> dict[str, Loop]:
+    """Return the v1 loops by the name of the op that stands for each."""
+    label, names = outermost_loops(nodes), [str(node.name) for node in nodes.defs]
+    loops = {}
+    for first in np.unique(label[label >= 0]).tolist():
+        inside = np.flatnonzero(label == first).tolist()
+        members, leads, entries = set(inside), set[int](), []
+        for i in inside:
+            # The NextIteration edge leads back to the Merge; counted as an input it would leave the loop without an
+            # entry.
+            before = [p for p, _ in nodes.inputs[i] if not closes_loop(nodes, p, i)] + nodes.controls[i]
+            leads.update(p for p in before if p in members)
+            if not any(p in members for p in before):
+                entries.append(names[i])
+        exits = [names[i] for i in inside if i not in leads and nodes.defs[i].op in _EXIT]
+        loops[names[first]] = Loop(nodes=tuple(names[i] for i in inside), entries=tuple(entries), exits=tuple(exits))
+    return loops
 
 
 def outermost_loops(nodes: StepNodes) -> Ints:

@@ -6,6 +6,7 @@ where weights are late, each pass reads trained variables as they were some upda
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,7 +16,8 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 from tensorflow.python.ops import resource_variable_ops as variables
 
-from pesto.core.errors import InputError
+from pesto.core.errors import InputError, UsageError
+from pesto.core.plans.plan import Plan
 from pesto.core.source import READ_SCOPE, Cut, check_cut
 from pesto.tf.private import autograph_of, replace_attributes
 
@@ -342,6 +344,54 @@ def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str) -> Callable
         return _joined(results, rows, passes.means)
 
     return whole
+
+
+@contextmanager
+def fit_in_micro_batches(plans: Sequence[Plan]) -> Iterator[None]:
+    """Make `fit` and train_on_batch of Keras models use the micro-batches of these plans, if they have any.
+
+    UsageError where some plans have other micro-batches than others.
+    """
+    cuts = [plan.provenance.graph_origin.cut_function for plan in plans]
+    distinct = {None if cut is None else cut.cut for cut in cuts}
+    if len(distinct) > 1:
+        counts = " and ".join(sorted({"none" if cut is None else str(cut.batches) for cut in distinct}))
+        counts = counts if " and " in counts else f"{counts}, updated in several ways,"
+        raise UsageError.build(
+            f"apply: these plans have {counts} micro-batches", remedy="apply each in a context of its own"
+        )
+    cut = next(iter(distinct), None)
+    if cut is None:
+        yield
+        return
+    # Keras picks its trainer class by backend; the class that defines the method is patched, so that subclasses which
+    # override it keep their own.
+    trainer = next(kind for kind in keras.Model.__mro__ if "make_train_function" in vars(kind))
+    original, cached = trainer.make_train_function, weakref.WeakSet[Any]()
+
+    def make(model: Any, force: bool = False) -> Any:
+        if model in cached and not force:
+            return None
+        # make_train_function reads model.train_step once and closes over it, so the replacement is needed only during
+        # this call.
+        before = dict(vars(model))
+        vars(model)["train_step"] = train_in_micro_batches(model, cut)
+        try:
+            return original(model, force=True)
+        finally:
+            del vars(model)["train_step"]
+            vars(model).update({name: before[name] for name in ("train_step",) if name in before})
+            cached.add(model)
+
+    trainer.make_train_function = make
+    try:
+        yield
+    finally:
+        trainer.make_train_function = original
+        for model in cached:
+            # Keras caches the compiled train function; without this, training after the context would still cut the
+            # batch.
+            model.train_function = None
 
 
 def train_in_micro_batches(model: Any, cut: Cut) -> Callable[..., Any]:

@@ -17,9 +17,8 @@ import tensorflow as tf
 from pesto.core.errors import InputError, MismatchError
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan, refuse_another_graph
-from pesto.tf.apply_placement.targets import check_devices_exist, covers, device_targets
+from pesto.tf.apply_placement.targets import ApplyOptions, check_devices_exist, covers, device_targets
 from pesto.tf.enforce import context, partitions
-from pesto.tf.enforce.apply_options import ApplyOptions
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings
 from pesto.tf.enforce.sessions import configure_session
 from pesto.tf.feed_values import FeedValues

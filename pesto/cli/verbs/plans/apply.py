@@ -212,7 +212,7 @@ def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[st
     from pesto.tf.tensorflow_start import load_tensorflow
 
     load_tensorflow()
-    from pesto.tf.enforce.apply_options import ApplyOptions
+    from pesto.tf.apply_placement.targets import ApplyOptions
     from pesto.tf.enforce.rewrite import rewrite_with_report, serialized
     from pesto.tf.sources.sources import read_graph_def
 
@@ -256,7 +256,7 @@ def _checked_file(file: Path | None, out: Path) -> Path:
 
 
 def _devices(given: tuple[str, ...]) -> dict[str, str] | str | None:
-    """`pesto.tf.enforce.apply_options.ApplyOptions.devices` from the options."""
+    """`pesto.tf.apply_placement.targets.ApplyOptions.devices` from the options."""
     if not given:
         return None
     if len(given) == 1 and "=" not in given[0]:

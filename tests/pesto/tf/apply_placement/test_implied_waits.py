@@ -9,16 +9,9 @@ from pesto.verbs import api
 
 tf = load_tensorflow()
 
-from pesto.tf.apply_placement.placement import trace_step  # noqa: E402
-from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
+from pesto.tf.apply_placement.placement import place_with_relays, trace_step  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
-from pesto.tf.enforce.edits import (  # noqa: E402
-    apply_edits,
-    compute_edits,
-    implied_by_chain,
-    without_implied,
-)
-from pesto.tf.enforce.functions import order_all_neighbours  # noqa: E402
+from pesto.tf.enforce.edits import apply_edits, compute_function_edits, implied_by_chain  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 
@@ -87,12 +80,11 @@ def test_a_function_waits_for_all_as_before_by_fewer_edges() -> None:
     graph, _weights = traced()
     step = trace_step(sources.capture_func_graph(graph, "step"), None)
     plan = api.solve(step.graph, cluster="cpux3", time_limit_s=0, solver="list")
-    placement = order_all_neighbours(place_with_relays(plan, step, device_targets(plan, "cpu")))
+    placement = place_with_relays(plan, step, device_targets(plan, "cpu"))
     assert len(set(placement.device.tolist())) > 1
     old, needed = controls(graph), before(graph)
     ends = set(old["function"]).union(*(needed[end] for end in old["function"]))
-    whole = compute_edits(placement, step, step.nodes.defs)
-    undo = apply_edits(graph, without_implied(whole, placement, step))
+    undo = apply_edits(graph, compute_function_edits(placement, step, step.nodes.defs))
     new, reached = controls(graph), before(graph)
     lane = {name: placement.lane[i] for i, name in enumerate(step.graph.names)}
     constants = {op.name for op in graph.get_operations() if op.type == "Const"}  # devices have copies

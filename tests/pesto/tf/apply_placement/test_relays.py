@@ -29,8 +29,8 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
-from pesto.tf.apply_placement.relays import send_turns  # noqa: E402
-from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
+from pesto.tf.apply_placement.placement import send_turns  # noqa: E402
+from pesto.tf.apply_placement.targets import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine  # noqa: E402
 from pesto.tf.enforce.rewrite import (  # noqa: E402
     RewrittenGraph,

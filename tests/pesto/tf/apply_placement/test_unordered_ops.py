@@ -20,9 +20,12 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
-from pesto.tf.apply_placement.fetch_closure import ops_outside_chains  # noqa: E402
-from pesto.tf.apply_placement.placement import StepTrace, trace_step  # noqa: E402
-from pesto.tf.apply_placement.relays import place_with_relays  # noqa: E402
+from pesto.tf.apply_placement.placement import (  # noqa: E402
+    StepTrace,
+    ops_outside_chains,
+    place_with_relays,
+    trace_step,
+)
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
 from pesto.tf.nodes.captured import CapturedStep  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load

@@ -28,8 +28,7 @@ from pesto.verbs import api
 
 tf = load_tensorflow()
 
-from pesto.tf.apply_placement.fetch_closure import ops_outside_chains  # noqa: E402
-from pesto.tf.apply_placement.placement import place_trace  # noqa: E402
+from pesto.tf.apply_placement.placement import ops_outside_chains, place_trace  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
 from pesto.tf.emulate import emulation  # noqa: E402
 from pesto.tf.emulate.clocks import NominalClock, WallClock  # noqa: E402

@@ -14,7 +14,7 @@ from pesto.verbs import api
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
+from pesto.tf.apply_placement.targets import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.rewrite import rewrite_with_report  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 

@@ -9,8 +9,9 @@ from pesto.tf.tensorflow_start import load_tensorflow
 
 v1 = load_tensorflow().compat.v1
 
-from pesto.tf.apply_placement.placement import Loop, StepPlacement  # noqa: E402  # after the quiet load
+from pesto.tf.apply_placement.placement import StepPlacement  # noqa: E402  # after the quiet load
 from pesto.tf.enforce.partitions import unordered_neighbours  # noqa: E402
+from pesto.tf.nodes.v1_loops import Loop  # noqa: E402
 
 
 def test_a_loop_is_waited_for_at_all_of_its_exits(make_graph: Callable[..., Graph]) -> None:

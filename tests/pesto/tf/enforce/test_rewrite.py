@@ -24,8 +24,8 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.apply_placement.placement import trace_step  # noqa: E402
+from pesto.tf.apply_placement.targets import ApplyOptions  # noqa: E402
 from pesto.tf.enforce import rewrite  # noqa: E402
-from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 

@@ -14,7 +14,7 @@ tf = load_tensorflow()
 
 from pesto.tf import private  # noqa: E402
 from pesto.tf.enforce import context as recorder  # noqa: E402
-from pesto.tf.enforce import training  # noqa: E402
+from pesto.tf.enforce import functions  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.variables.variables import touches  # noqa: E402
@@ -40,7 +40,7 @@ def traced(python: Function, *specs: Any) -> Any:
 
 
 def trains(python: Function, *specs: Any) -> bool:
-    return training.trains(traced(python, *specs))
+    return functions.trains(traced(python, *specs))
 
 
 def repeated(body: Function) -> Any:
@@ -155,7 +155,7 @@ def test_the_trace_that_creates_the_variable_is_not_a_step() -> None:
     graphs: list[Any] = []
     with private.watch_traces(graphs.append, lambda _: None):
         step(tf.ones([3, 4]))
-    assert [training.trains(g) for g in graphs if g.name == "step"] == [False, True]
+    assert [functions.trains(g) for g in graphs if g.name == "step"] == [False, True]
 
 
 def test_saving_a_model_is_not_training(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_saving_a_model_is_not_training(tmp_path: Path) -> None:
         tf.saved_model.save(model, str(tmp_path))
     reads = [op.type for g in graphs for op in g.get_operations()]
     assert "DisableCopyOnRead" in reads
-    assert [g.name for g in graphs if training.trains(g)] == []
+    assert [g.name for g in graphs if functions.trains(g)] == []
 
 
 def test_what_a_loop_only_reads_is_ordered_with_no_other_read() -> None:
@@ -260,7 +260,7 @@ def test_a_large_graph_of_many_variables_is_judged_at_once() -> None:
     graph = traced(evaluate, tf.TensorSpec([]))
     assert len(graph.get_operations()) > 4000
     start = time.process_time()
-    assert not training.trains(graph)
+    assert not functions.trains(graph)
     assert time.process_time() - start < 20.0
 
 
@@ -273,7 +273,7 @@ def test_a_variable_that_is_an_argument_is_trained() -> None:
     for trainable in (True, False):
         variable = tf.Variable([1.0], trainable=trainable)
         graph = tf.function(update).get_concrete_function(variable).graph
-        assert training.trains(graph) is trainable
+        assert functions.trains(graph) is trainable
 
 
 def test_functions_that_were_traced_elsewhere_are_looked_through(tmp_path: Path) -> None:
@@ -285,9 +285,9 @@ def test_functions_that_were_traced_elsewhere_are_looked_through(tmp_path: Path)
     signatures = {name: getattr(module, name).get_concrete_function() for name in ("step", "read")}
     tf.saved_model.save(module, str(tmp_path), signatures=signatures)
     loaded = tf.saved_model.load(str(tmp_path))
-    assert training.trains_unseen(loaded.signatures["step"])
-    assert not training.trains_unseen(loaded.signatures["read"])
+    assert functions.trains_unseen(loaded.signatures["step"])
+    assert not functions.trains_unseen(loaded.signatures["read"])
     inner = module.step.get_concrete_function()
     graph = tf.function(lambda: module.step() + 0.0).get_concrete_function().graph
-    assert not training.trains(graph) and training.trains(graph, ())
-    assert not training.trains(graph, (private.name_of(inner),))
+    assert not functions.trains(graph) and functions.trains(graph, ())
+    assert not functions.trains(graph, (private.name_of(inner),))

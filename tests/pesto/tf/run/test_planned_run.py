@@ -27,7 +27,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import named_sources  # noqa: E402
-from pesto.tf.enforce.apply_options import ApplyOptions  # noqa: E402
+from pesto.tf.apply_placement.targets import ApplyOptions  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.run import planned_run  # noqa: E402
 from pesto.tf.run.run_options import RunOptions  # noqa: E402

@@ -17,7 +17,7 @@ import keras  # noqa: E402  # after the quiet load
 
 import pesto  # noqa: E402
 from pesto.tf import private  # noqa: E402
-from pesto.tf.enforce import training  # noqa: E402
+from pesto.tf.enforce import functions  # noqa: E402
 from pesto.tf.placement_refusals import check_graph  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
@@ -52,11 +52,11 @@ def when_run(name: str) -> tuple[type[PestoError], str]:
     made = model(name)
 
     def on_graph(graph: Any) -> None:
-        if not private.is_body(graph) and training.trains(graph):
+        if not private.is_body(graph) and functions.trains(graph):
             check_graph(graph, f"function {graph.name}")
 
     def run() -> None:
-        with training.in_functions_only(), private.watch_traces(on_graph, lambda _: None):
+        with functions.in_functions_only(), private.watch_traces(on_graph, lambda _: None):
             made.fit(X, Y, batch_size=4, verbose=0)
 
     return told(run)
