@@ -14,8 +14,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from pesto.core.plans.plan import Plan
 from pesto.tf.apply_placement.placement import FED, SendRelay
-from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes, producer
-from pesto.tf.nodes.signatures import TRAVELS_NOT
+from pesto.tf.nodes.needed_nodes import TRAVELS_NOT, StepNodes, parse_nodes, producer
 
 PREFIX = "pesto_copy_"
 

@@ -23,8 +23,7 @@ from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.problem import constants_first, copied_constants, payloads
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import BranchDivision, CapturedStep
-from pesto.tf.nodes.needed_nodes import COPY, RELAY, StepNodes, parse_nodes
-from pesto.tf.nodes.signatures import RESOURCE, VARIANT
+from pesto.tf.nodes.needed_nodes import COPY, RELAY, RESOURCE, VARIANT, StepNodes, parse_nodes
 from pesto.tf.nodes.unordered_ops import CARRIED, HANDLES, UNCHAINED, shared_ops
 from pesto.tf.nodes.v1_loops import Conditions, Loop, find_loops, node_conditions
 from solvers.arrays import Bools, Ints, bools, ints, rank_of

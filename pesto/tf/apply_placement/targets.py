@@ -23,7 +23,7 @@ class ApplyOptions:
     """The keywords of `pesto.apply`."""
 
     devices: Devices = None
-    """TensorFlow's device for each of the plan's (see `pesto.tf.apply_placement.targets`)."""
+    """TensorFlow's device for each of the plan's."""
     order: bool = True
     """True enforces the plan's order; False only its placement."""
     trace: bool = False
@@ -72,14 +72,8 @@ def device_targets(plan: Plan, devices: Devices, available: Iterable[str] | None
     Raise UsageError for a mapping that lacks a device of the plan or has a name that TensorFlow cannot read, and,
     without a mapping, for devices whose names have no number; InputError where one is not among `available`.
     """
-    targets = _find_targets(plan, devices)
-    if available is not None:
-        check_devices_exist(targets, available)
-    return targets
-
-
-def _find_targets(plan: Plan, devices: Devices) -> dict[str, str]:
     names = list(dict.fromkeys(plan.lane_device))
+    targets = {}
     if isinstance(devices, Mapping):
         lacking = [n for n in names if n not in devices]
         if lacking:
@@ -91,26 +85,28 @@ def _find_targets(plan: Plan, devices: Devices) -> dict[str, str]:
             raise UsageError.build(
                 f"devices: {quoted(strange[0])} is no device of the plan", remedy=f"it has {', '.join(names)}"
             )
-        return {n: _parse_target(devices[n]) for n in names}
-    if devices == "cpu":
+        targets = {n: _parse_target(devices[n]) for n in names}
+    elif devices == "cpu":
         # The device of the plan that reads the step's batch from an iterator; None where nothing does.
         reads = [i for i, name in enumerate(plan.names) if _READS_ITERATOR.search(name)]
         first = plan.lane_device[plan.schedule.device[reads[0]]] if reads else None
         numbered = sorted(names, key=lambda n: n != first)
-        return {n: f"/device:CPU:{numbered.index(n)}" for n in names}
-    if devices not in (None, "gpu"):
+        targets = {n: f"/device:CPU:{numbered.index(n)}" for n in names}
+    elif devices not in (None, "gpu"):
         raise UsageError.build(
             f"devices: {quoted(devices)} is not known", remedy="give 'cpu', 'gpu', or a mapping by device name"
         )
-    targets = {}
-    for name in names:
-        match = _NAMED.match(name)
-        if not match:
-            raise UsageError.build(
-                f"the plan's device {shown(name)} does not say which of TensorFlow's it is",
-                remedy="give devices={name: device}",
-            )
-        targets[name] = f"/device:{match.group(1).upper()}:{match.group(2)}"
+    else:
+        for name in names:
+            match = _NAMED.match(name)
+            if not match:
+                raise UsageError.build(
+                    f"the plan's device {shown(name)} does not say which of TensorFlow's it is",
+                    remedy="give devices={name: device}",
+                )
+            targets[name] = f"/device:{match.group(1).upper()}:{match.group(2)}"
+    if available is not None:
+        check_devices_exist(targets, available)
     return targets
 
 

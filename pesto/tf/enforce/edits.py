@@ -21,9 +21,8 @@ from pesto.tf.apply_placement.placement import (
     op_conditions,
 )
 from pesto.tf.nodes.captured import BranchDivision, bypass_barriers
-from pesto.tf.nodes.needed_nodes import producer
-from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.nodes.v1_loops import MERGES, Conditions, Loop
+from pesto.tf.nodes.needed_nodes import Signatures, producer
+from pesto.tf.nodes.v1_loops import MERGES, Loop
 from pesto.tf.session_config import MERGED
 
 
@@ -62,7 +61,13 @@ def compute_function_edits(placement: StepPlacement, trace: StepTrace, every: It
     # but a control edge between neighbours, also where data joins them, survives the fold.
     before, after = placement.neighbours()
     edits = compute_edits(replace(placement, before=before, after=after), trace, every)
-    ranks = chain_ranks(placement, trace)
+    # The last op of a chain implies the earlier ones only if it certainly runs and its end means that it is done. An op
+    # of a branch may not run, a loop has several exits, and nobody reads a copied constant itself.
+    left_out = {*trace.loops, *(copy.constant for copy in placement.copies)}
+    always = (placement.chained & ~conditional_ops(trace)).tolist()
+    lane, rank = placement.lane.tolist(), placement.rank.tolist()
+    names = placement.graph.names
+    ranks = {name: (lane[i], rank[i]) for i, name in enumerate(names) if always[i] and name not in left_out}
     return replace(edits, implied=implied_waits(placement, trace, ranks), ranks=ranks)
 
 
@@ -174,30 +179,27 @@ def reroute_branch_edges(
     pairs = list(pairs)
     under = op_conditions(trace) if pairs else []
     kept = [(a, b) for a, b in pairs if under[a] <= under[b]]
-    for a, b in pairs:
-        if not under[a] <= under[b]:
-            kept += [(m, b) for m in _first_unconditional_after(a, b, placement, under)]
-    return kept
-
-
-def _first_unconditional_after(a: int, b: int, placement: StepPlacement, under: list[Conditions]) -> list[int]:
-    """Return the first ops after `a` that run whenever `b` does."""
     graph, rank = placement.graph, placement.rank
-    unconditional: set[int] = set()
-    seen, stack = {a}, [a]
-    while stack:
-        for c in graph.edge_dst[graph.edge_src == stack.pop()].tolist():
-            if c not in seen and c != b:
-                seen.add(c)
-                (unconditional.add if under[c] <= under[b] else stack.append)(c)
-    # The plan ranks all Merges behind b, so an edge from one of them would close a cycle with the chain.
-    if not unconditional or max(rank[m] for m in unconditional) > rank[b]:
-        raise InputError.build(
-            f"op {shown(graph.names[b])} uses a variable that {shown(graph.names[a])} updates in a branch, and nothing "
-            "in the graph orders them",
-            remedy="make it wait for the tf.cond, by tf.control_dependencies",
-        )
-    return sorted(unconditional)
+    for a, b in pairs:
+        if under[a] <= under[b]:
+            continue
+        # The first ops after `a` that run whenever `b` does.
+        unconditional: set[int] = set()
+        seen, stack = {a}, [a]
+        while stack:
+            for c in graph.edge_dst[graph.edge_src == stack.pop()].tolist():
+                if c not in seen and c != b:
+                    seen.add(c)
+                    (unconditional.add if under[c] <= under[b] else stack.append)(c)
+        # The plan ranks all Merges behind b, so an edge from one of them would close a cycle with the chain.
+        if not unconditional or max(rank[m] for m in unconditional) > rank[b]:
+            raise InputError.build(
+                f"op {shown(graph.names[b])} uses a variable that {shown(graph.names[a])} updates in a branch, and "
+                "nothing in the graph orders them",
+                remedy="make it wait for the tf.cond, by tf.control_dependencies",
+            )
+        kept += [(m, b) for m in sorted(unconditional)]
+    return kept
 
 
 def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
@@ -213,18 +215,6 @@ def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
         read = np.isin(g.tensor * len(cpu) + place[g.dst], (g.tensor * len(cpu) + place[g.dst])[also])
         selected |= (types[g.dst] == second) & cpu[g.dst] & (produced | read)
     return list(zip(g.src[selected].tolist(), g.dst[selected].tolist(), strict=True))
-
-
-def chain_ranks(placement: StepPlacement, trace: StepTrace) -> dict[str, tuple[int, int]]:
-    """Return (processor, rank), by name, of each op behind which all earlier ones of its chain have ended."""
-    # The last op of a chain implies the earlier ones only if it certainly runs and its end means that it is done. An op
-    # of a branch may not run, a loop has several exits, and nobody reads a copied constant itself.
-    left_out = {*trace.loops, *(copy.constant for copy in placement.copies)}
-    always = (placement.chained & ~conditional_ops(trace)).tolist()
-    lane, rank = placement.lane.tolist(), placement.rank.tolist()
-    return {
-        name: (lane[i], rank[i]) for i, name in enumerate(placement.graph.names) if always[i] and name not in left_out
-    }
 
 
 def implied_waits(

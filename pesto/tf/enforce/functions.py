@@ -32,7 +32,7 @@ from pesto.tf.enforce.plan_matching import (
 from pesto.tf.enforce.relocate import VariableMoves, find_holders
 from pesto.tf.nodes.captured import use_planned_shapes
 from pesto.tf.nodes.inline import CALLS, called_names, inline_keras_2
-from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.nodes.needed_nodes import Signatures
 from pesto.tf.sources.sources import capture_func_graph
 from pesto.tf.variables.variables import FLOW, READS, FunctionEffects, plain_effect
 

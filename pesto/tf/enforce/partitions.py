@@ -100,22 +100,20 @@ class _PartitionWalk:
             for name in self.order:
                 # Reachability of all pairs would be quadratic. Only neighbours matter, and a path from the neighbour
                 # implies paths from all earlier places, so the largest finished place is enough.
-                known = self._last_done(name, done)
+                inputs = self.nodes[name].input
+                if self.nodes[name].op in MERGES:
+                    # A Merge starts with its first live input, so of its data only the least finished place is certain;
+                    # all control inputs are waited for.
+                    data = [done.get(producer(t), -1) for t in inputs if t[0] != "^" and producer(t) in done]
+                    controls = [done.get(producer(t), -1) for t in inputs if t[0] == "^"]
+                    known = max([min(data, default=-1), *controls])
+                else:
+                    known = max((done[p] for p in self.before[name] if p in done), default=-1)
                 place = starts.get(name)
                 if place is not None and known < place - 1:
                     late.add(place)
                 done[name] = max(known, end.get(name, -1))
         return sorted(late)
-
-    def _last_done(self, name: str, done: Mapping[str, int]) -> int:
-        # A Merge starts with its first live input, so of its data only the least finished place is certain; all control
-        # inputs are waited for.
-        if self.nodes[name].op not in MERGES:
-            return max((done[p] for p in self.before[name] if p in done), default=-1)
-        inputs = self.nodes[name].input
-        data = [done.get(producer(t), -1) for t in inputs if t[0] != "^" and producer(t) in done]
-        controls = [done.get(producer(t), -1) for t in inputs if t[0] == "^"]
-        return max([min(data, default=-1), *controls])
 
 
 _COPY = "/replicate/"

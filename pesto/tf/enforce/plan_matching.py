@@ -19,8 +19,8 @@ from pesto.tf import private
 from pesto.tf.apply_placement.placement import StepTrace, trace_step
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import use_planned_shapes
+from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT
 from pesto.tf.nodes.shape_inference import has_open_batch
-from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
 from pesto.tf.private import TraceRequest
 from pesto.tf.sources.sources import capture_func_graph

@@ -34,9 +34,8 @@ from pesto.tf.importer.kernels import kernel
 from pesto.tf.nodes.captured import BranchDivision, capture_step, replace_branches, use_planned_shapes
 from pesto.tf.nodes.graph_def_bytes import op_name
 from pesto.tf.nodes.inline import flatten
-from pesto.tf.nodes.needed_nodes import COPY, RECORDED, producer
+from pesto.tf.nodes.needed_nodes import COPY, RECORDED, Signatures, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
-from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.private import op_def
 from pesto.tf.session_config import disable_optimizers
 from pesto.tf.variables.divided_branches import divide_program

@@ -126,22 +126,6 @@ def refuse_fed(placed: PlacedPlan, fed: Collection[str]) -> None:
             )
 
 
-def fed_copies(graph: Any, placed: PlacedPlan, feeds: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield (tensor, value) of each copy of a constant that is fed."""
-    given = {key.deref().op.name: value for key, value in feeds.items()}
-    for copy in placed.edits.copies:
-        if copy.constant in given:
-            yield graph.get_operation_by_name(copy.name).outputs[0], given[copy.constant]
-
-
-def refuse_larger_batch(placed: PlacedPlan, feeds: Iterable[tuple[Any, Any]]) -> None:
-    """Raise MismatchError when a fed batch, of pairs (tensor, value), is larger than planned."""
-    for tensor, value in feeds:
-        limit = placed.limits.get(tensor.op.name)
-        if limit is not None and len(value) > limit:
-            raise larger_batch_error(len(value), limit, f"feeding {shown(tensor.op.name)}")
-
-
 def refuse_unplanned(
     graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan], placed: Sequence[PlacedPlan]
 ) -> None:
@@ -385,14 +369,19 @@ class SessionEnforcement:
         graph = private.session_graph(session)
         fetched = [*ops, *(t.op for t in tensors)]
         placed = self.placed.get(graph, ()) if session in self.opened else ()
-        feeds = feeds | {copy.ref(): value for one in placed for copy, value in fed_copies(graph, one, feeds)}
+        given = {key.deref().op.name: value for key, value in feeds.items()}
+        copies = [copy for one in placed for copy in one.edits.copies if copy.constant in given]
+        feeds = feeds | {graph.get_tensor_by_name(f"{copy.name}:0").ref(): given[copy.constant] for copy in copies}
         args = (handle, ops, tensors, feeds, options, metadata)
         fed = {key.deref().name for key in feeds}
         # TensorFlow prunes a graph by what is fetched and fed and caches the result under the same key, so each
         # combination is checked once.
         key = frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)])
         for one in placed:
-            refuse_larger_batch(one, [(name.deref(), value) for name, value in feeds.items()])
+            for tensor, value in ((key.deref(), value) for key, value in feeds.items()):
+                limit = one.limits.get(tensor.op.name)
+                if limit is not None and len(value) > limit:
+                    raise larger_batch_error(len(value), limit, f"feeding {shown(tensor.op.name)}")
         if key in self.verified.get(session, ()):
             return original(session, *args)
         refuse_unplanned(graph, fetched, fed, self.plans, placed)

@@ -13,9 +13,8 @@ from tensorflow.core.framework import function_pb2, node_def_pb2
 
 from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
 from pesto.tf.nodes.inline import called_names, flatten_function
-from pesto.tf.nodes.needed_nodes import Shape, StepNodes, is_known, needed_names, producer
+from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, Shape, StepNodes, is_known, needed_names, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
-from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.variables.variables import BRANCHES, Roots, resource_origins
 
 Bounded = Callable[[Any, Sequence[str], "FunctionShapes"], StepNodes]

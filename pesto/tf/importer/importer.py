@@ -17,9 +17,8 @@ from pesto.tf.importer.opcosts import CostEstimator, dtype_columns, warn_assumed
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import v1_loops
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.needed_nodes import StepNodes
+from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, StepNodes
 from pesto.tf.nodes.shape_inference import has_open_batch
-from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.nodes.unordered_ops import classify_loose
 from pesto.tf.variables.program_order import hazard_edges
 from pesto.tf.variables.variables import Touch, bytes_of, named_variables, touches

@@ -11,9 +11,8 @@ from pesto.core.errors import PestoError
 from pesto.core.files.json import shown
 from pesto.tf.importer.importer import build_graph, colocation_groups
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.needed_nodes import StepNodes, parse_nodes
+from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, StepNodes, parse_nodes
 from pesto.tf.nodes.shape_inference import count_size_reads, has_open_batch
-from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.placement_refusals import nested_function_error
 from pesto.tf.step_facts import StepFacts, StepFeed, VariableTie
 from pesto.tf.variables.variables import FLOW, resource_origins, touches, value_bytes

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.tf.nodes.needed_nodes import StepNodes
-from pesto.tf.nodes.signatures import RESOURCE, STRING
+from pesto.tf.nodes.needed_nodes import RESOURCE, STRING, StepNodes
 from pesto.tf.private import op_def, registered_kernels
 from solvers.arrays import Bools, Ints
 

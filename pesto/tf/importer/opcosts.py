@@ -18,9 +18,8 @@ from pesto.tf.importer.op_work import NO_ROW, OpView, flops, kernel_row, launche
 from pesto.tf.importer.shapes import bounded_nodes, data_sized
 from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
 from pesto.tf.nodes.inline import flatten_function
-from pesto.tf.nodes.needed_nodes import StepNodes, is_known
+from pesto.tf.nodes.needed_nodes import RESOURCE, TRAVELS_NOT, StepNodes, is_known
 from pesto.tf.nodes.shape_inference import infer_shapes
-from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.trip_counts import LOOPS, trip_count
 from pesto.tf.variables.variables import BRANCHES, Roots, bytes_of, declared_shape, resource_origins, value_bytes
 from solvers.arrays import Bools, Floats, Ints

@@ -18,9 +18,8 @@ from pesto.tf.importer.branch_shapes import FunctionShapes, passed_through
 from pesto.tf.importer.size_inference import Special, check_stated, inferred_bounds, inferred_shapes
 from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, EXACT
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.needed_nodes import Shape, StepNodes, is_known, parse_nodes, producer, shape_from
+from pesto.tf.nodes.needed_nodes import TRAVELS_NOT, Shape, StepNodes, is_known, parse_nodes, producer, shape_from
 from pesto.tf.nodes.shape_inference import fix_open_batch, has_open_batch
-from pesto.tf.nodes.signatures import TRAVELS_NOT
 from pesto.tf.nodes.trip_counts import LOOPS, scalar_constant
 from pesto.tf.nodes.v1_loops import outermost_loops
 from pesto.tf.placement_refusals import refuse_ragged_feeds

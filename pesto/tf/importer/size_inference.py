@@ -20,9 +20,8 @@ from pesto.tf import private
 from pesto.tf.importer.intervals import Interval, exactly
 from pesto.tf.importer.size_rules import GROWING, OpSizes, Rule, apply_rule
 from pesto.tf.importer.value_ranges import Tensor, ValueRanges
-from pesto.tf.nodes.needed_nodes import Shape, StepNodes, UnlimitedSize, is_known
+from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, Shape, StepNodes, UnlimitedSize, is_known
 from pesto.tf.nodes.shape_inference import bare_graph_def
-from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.nodes.v1_loops import closes_loop
 
 Special = Mapping[str, Callable[[StepNodes, int], Mapping[int, Shape]]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pesto.tf.models.step import ModelFeed, ModelStep
 
@@ -19,7 +19,7 @@ __all__ = ["FAMILIES", "ModelFamily", "ModelFeed", "ModelStep", "build", "find"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFamily:
-    """One model family: the module with its `build(variant, batch)`, and its variants, the paper's first."""
+    """One model family: the module with its `CONFIGS` and `construct(config)`, and its variants, the paper's first."""
 
     name: str
     module: str
@@ -66,7 +66,9 @@ def build(name: str, variant: str | None = None, batch: int | None = None) -> Mo
     family, chosen = find(name, variant)
     if batch is not None and batch < 1:
         raise ValueError(f"a batch holds at least one example, not {batch}")
-    step: ModelStep = importlib.import_module(family.module).build(chosen, batch)
+    module = importlib.import_module(family.module)
+    config = module.CONFIGS[chosen]
+    step: ModelStep = module.construct(replace(config, batch=batch or config.batch))
     return step
 
 

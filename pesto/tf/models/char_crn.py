@@ -6,7 +6,7 @@ A word's characters are embedded, convolved with kernels of several widths and p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
@@ -60,10 +60,8 @@ CONFIGS: dict[str, CharCrnConfig] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
+def construct(config: CharCrnConfig) -> ModelStep:
     """Build one step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
-    config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
     shape = (config.batch, config.steps)
     feeds = (
         ModelFeed(name="letters", shape=(*shape, config.letters), dtype="int32", low=0, high=config.alphabet),
@@ -77,7 +75,18 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         rates = {"rate": config.dropout, "first_rate": 0.0}
         stack = Stack(layers=config.layers, hidden=config.hidden, initializer=config.initializer, **rates)
         outputs, carried = unroll_carried(stack, inputs)
-        loss = _loss(config, outputs, targets)
+        # Cross entropy summed over the steps and averaged over the batch; every step has a softmax of its own.
+        kernel = weight("softmax/kernel", [config.hidden, config.vocabulary], config.initializer)
+        bias = weight("softmax/bias", [config.vocabulary], tf.zeros_initializer())
+        with scope("softmax"):
+            labels = tf.unstack(targets, axis=1)
+        entropies = []
+        for t, output in enumerate(outputs):
+            with scope(f"softmax/step_{t}"):
+                logits = tf.nn.bias_add(tf.matmul(dropout(output, config.dropout), kernel), bias)
+                entropies.append(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels[t], logits=logits))
+        with scope("loss"):
+            loss = tf.reduce_sum(tf.stack(entropies)) / config.batch
         optimizer = tf.train.GradientDescentOptimizer(config.learning_rate)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
 
@@ -110,18 +119,3 @@ def _highway(config: CharCrnConfig, x: tf.Tensor) -> tf.Tensor:
             gate = tf.sigmoid(gate + CARRY)
             x = gate * tf.nn.relu(fresh) + (1.0 - gate) * x
     return x
-
-
-def _loss(config: CharCrnConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
-    """Cross entropy summed over the steps and averaged over the batch; every step has a softmax of its own."""
-    kernel = weight("softmax/kernel", [config.hidden, config.vocabulary], config.initializer)
-    bias = weight("softmax/bias", [config.vocabulary], tf.zeros_initializer())
-    with scope("softmax"):
-        labels = tf.unstack(targets, axis=1)
-    entropies = []
-    for t, output in enumerate(outputs):
-        with scope(f"softmax/step_{t}"):
-            logits = tf.nn.bias_add(tf.matmul(dropout(output, config.dropout), kernel), bias)
-            entropies.append(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels[t], logits=logits))
-    with scope("loss"):
-        return tf.reduce_sum(tf.stack(entropies)) / config.batch

@@ -7,7 +7,7 @@ sampling; the feed `sampled` decides). Unrolled over all frames.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
@@ -163,10 +163,8 @@ CONFIGS: dict[str, E3dConfig] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
+def construct(config: E3dConfig) -> ModelStep:
     """Build one step of Adam, with moving averages of all weights, on a batch of videos."""
-    config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
     sampled_shape = (config.batch, config.frames - config.given - 1)
     feeds = (
         ModelFeed(name="video", shape=(config.batch, config.frames, *config.frame), dtype="float32", low=0.0, high=1.0),
@@ -174,7 +172,11 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
     )
     with new_graph().as_default():
         video, sampled = placeholders(feeds)
-        loss = _loss(config, video, _drawn(config, video, sampled))
+        drawn = _drawn(config, video, sampled)
+        # Half the squared and the absolute errors of all frames drawn, averaged over the batch.
+        with scope("loss"):
+            error = tf.stack(drawn, axis=1) - video[:, 1:]
+            loss = (tf.nn.l2_loss(error) + tf.reduce_sum(tf.abs(error))) / config.batch
         optimizer = Adam(config.learning_rate, beta1=0.95, beta2=0.9995, average=config.average)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm)], feeds)
 
@@ -206,10 +208,3 @@ def _drawn(config: E3dConfig, video: tf.Tensor, sampled: tf.Tensor) -> list[tf.T
             drawn.append(tf.squeeze(convolve(x, head, window_stride=WINDOW), axis=1))
         last = now
     return drawn
-
-
-def _loss(config: E3dConfig, video: tf.Tensor, drawn: list[tf.Tensor]) -> tf.Tensor:
-    """Half the squared and the absolute errors of all frames drawn, averaged over the batch."""
-    with scope("loss"):
-        error = tf.stack(drawn, axis=1) - video[:, 1:]
-        return (tf.nn.l2_loss(error) + tf.reduce_sum(tf.abs(error))) / config.batch

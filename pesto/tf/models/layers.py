@@ -70,6 +70,15 @@ def dense(path: str, x: tf.Tensor, units: int, *, bias: bool, initializer: objec
         return product if offset is None else tf.nn.bias_add(product, offset)
 
 
+def softmax_entropy(
+    path: str, x: tf.Tensor, labels: tf.Tensor, classes: int, *, bias: bool = True, initializer: object = None
+) -> tf.Tensor:
+    """Return the cross entropy [n] of `labels` [n] and a softmax of x [n, inputs] over `classes`, through `dense`."""
+    logits = dense(path, x, classes, bias=bias, initializer=initializer)
+    with scope(path):
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(labels, [-1]), logits=logits)
+
+
 State = tuple[tf.Tensor, tf.Tensor]  # cell and output, both [batch, units]
 
 

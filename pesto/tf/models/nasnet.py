@@ -101,7 +101,15 @@ def cell(pattern: CellPattern, site: CellSite, now: tf.Tensor, before: tf.Tensor
         with scope(branch.path):
             states.append(tf.add(*sides))
     height = int(states[-1].shape[1])
-    joined = [_reduced(f"{site.path}/output/{i}", states[i], site.filters, height) for i in pattern.joined]
+    joined = []
+    for i in pattern.joined:
+        # With the height and the filters of the cell's other outputs.
+        path, x = f"{site.path}/output/{i}", states[i]
+        if int(x.shape[1]) != height:
+            x = halve(path, x, site.filters)
+        elif channels(x) != site.filters:
+            x = batch_norm(f"{path}/norm", convolve(path, x, site.filters, 1))
+        joined.append(x)
     with scope(f"{site.path}/output"):
         return tf.concat(joined, axis=3)
 
@@ -130,15 +138,6 @@ def _half(half: CellOperation, site: CellSite, x: tf.Tensor) -> tf.Tensor:
     with scope(f"{site.path}/drop_path"):
         chosen = tf.floor(site.keep + tf.random_uniform([int(y.shape[0]), 1, 1, 1]))
         return y / site.keep * chosen
-
-
-def _reduced(path: str, x: tf.Tensor, filters: int, height: int) -> tf.Tensor:
-    """x with the height and the filters of the cell's other outputs."""
-    if int(x.shape[1]) != height:
-        return halve(path, x, filters)
-    if channels(x) == filters:
-        return x
-    return batch_norm(f"{path}/norm", convolve(path, x, filters, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,10 +188,8 @@ CONFIGS: dict[str, NasnetConfig] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
+def construct(config: NasnetConfig) -> ModelStep:
     """Build one step of RMSProp on a batch of images."""
-    config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
     shape = (config.batch, config.image, config.image, 3)
     feeds = (
         ModelFeed(name="images", shape=shape, dtype="float32", low=-1.0, high=1.0),
@@ -222,7 +219,15 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         with scope("head"):
             pooled = dropout(tf.reduce_mean(net, axis=[1, 2]), config.dropout)
         logits = dense("head/logits", pooled, config.classes, bias=True)
-        loss = _loss(config, labels, logits, _auxiliary(config, middle))
+        auxiliary = _auxiliary(config, middle)
+        # Cross entropy against smoothed labels (Szegedy et al. 2016) of both heads, plus weight decay.
+        with scope("head/loss"):
+            rest = config.smoothing / config.classes
+            smooth = tf.one_hot(labels, config.classes, 1.0 - config.smoothing + rest, rest)
+            main = tf.nn.softmax_cross_entropy_with_logits_v2(labels=smooth, logits=logits)
+            helper = tf.nn.softmax_cross_entropy_with_logits_v2(labels=smooth, logits=auxiliary)
+            decay = config.decay * tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))
+            loss = tf.reduce_mean(main + config.auxiliary * helper) + decay
         optimizer = tf.train.RMSPropOptimizer(config.learning_rate, decay=0.9, momentum=0.9, epsilon=1.0)
         train = minimize(loss, optimizer, norm=config.norm, counter=counter)
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
@@ -263,14 +268,3 @@ def _auxiliary(config: NasnetConfig, net: tf.Tensor) -> tf.Tensor:
     with scope("head/auxiliary"):
         net = tf.reshape(net, [config.batch, wide])
     return dense("head/auxiliary/logits", net, config.classes, bias=True)
-
-
-def _loss(config: NasnetConfig, labels: tf.Tensor, logits: tf.Tensor, auxiliary: tf.Tensor) -> tf.Tensor:
-    """Cross entropy against smoothed labels (Szegedy et al. 2016) of both heads, plus weight decay."""
-    with scope("head/loss"):
-        rest = config.smoothing / config.classes
-        smooth = tf.one_hot(labels, config.classes, 1.0 - config.smoothing + rest, rest)
-        main = tf.nn.softmax_cross_entropy_with_logits_v2(labels=smooth, logits=logits)
-        helper = tf.nn.softmax_cross_entropy_with_logits_v2(labels=smooth, logits=auxiliary)
-        decay = config.decay * tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))
-        return tf.reduce_mean(main + config.auxiliary * helper) + decay

@@ -21,6 +21,7 @@ from pesto.tf.models.layers import (
     lstm,
     placeholders,
     scope,
+    softmax_entropy,
     unroll_masked,
     weight,
     zero_state,
@@ -114,10 +115,8 @@ CONFIGS: dict[str, NmtConfig] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
+def construct(config: NmtConfig) -> ModelStep:
     """Build one step of stochastic gradient descent on a batch of sentence pairs, with a full softmax."""
-    config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
     ids = ModelFeed(name="source", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.vocabulary)
     length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.steps + 1)
     targets = (replace(ids, name="target_in"), replace(ids, name="target_out"), replace(length, name="target_length"))
@@ -126,21 +125,17 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         source, source_length, target_in, target_out, target_length = placeholders(feeds)
         memory, states = _encoder(config, source, source_length)
         outputs = _decoder(config, target_in, memory, states)
-        loss = _loss(config, outputs, target_out, target_length)
+        with scope("softmax"):
+            joined = tf.concat(outputs, axis=0)
+        entropy = softmax_entropy(
+            "softmax", joined, target_out, config.vocabulary, bias=False, initializer=config.initializer
+        )
+        # Summed over the words of the target sentences and averaged over the batch.
+        with scope("loss"):
+            counted = tf.transpose(tf.sequence_mask(target_length, config.steps, tf.float32))
+            loss = tf.reduce_sum(entropy * tf.reshape(counted, [-1])) / config.batch
         optimizer = tf.train.GradientDescentOptimizer(config.learning_rate)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm)], feeds)
-
-
-def _feeds(config: NmtConfig) -> tuple[ModelFeed, ...]:
-    ids = ModelFeed(name="source", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.vocabulary)
-    length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.steps + 1)
-    return (
-        ids,
-        length,
-        replace(ids, name="target_in"),
-        replace(ids, name="target_out"),
-        replace(length, name="target_length"),
-    )
 
 
 def _encoder(config: NmtConfig, source: tf.Tensor, length: tf.Tensor) -> tuple[AttentionMemory, list[State]]:
@@ -149,7 +144,18 @@ def _encoder(config: NmtConfig, source: tf.Tensor, length: tf.Tensor) -> tuple[A
     with scope("encoder/mask"):
         mask = tf.sequence_mask(length, config.steps)
         inside = tf.unstack(mask, axis=1)
-    outputs, state = _both_ways(config, looked_up, length, inside)
+    # The first layer has one LSTM per direction, outputs joined to [batch, 2 * hidden].
+    path = "encoder/layer_0"
+    start = zero_state(path, config.batch, config.hidden)
+    with scope(f"{path}/forward"):
+        inputs = tf.unstack(looked_up)
+    forward, _ = unroll_masked(_layer(config, f"{path}/forward", config.hidden), inputs, start, inside)
+    with scope(f"{path}/backward"):
+        inputs = tf.unstack(tf.reverse_sequence(looked_up, length, seq_axis=0, batch_axis=1))
+    backward, state = unroll_masked(_layer(config, f"{path}/backward", config.hidden), inputs, start, inside)
+    with scope(path):
+        turned = tf.unstack(tf.reverse_sequence(tf.stack(backward), length, seq_axis=0, batch_axis=1))
+        outputs = [tf.concat(pair, axis=1) for pair in zip(forward, turned, strict=True)]
     states = [state]
     for k in range(1, config.layers):
         path = f"encoder/layer_{k}"
@@ -161,23 +167,6 @@ def _encoder(config: NmtConfig, source: tf.Tensor, length: tf.Tensor) -> tuple[A
             outputs = [_add(path, t, *pair) for t, pair in enumerate(zip(inputs, outputs, strict=True))]
         states.append(state)
     return memorise("decoder/attention", outputs, mask, config.initializer), states
-
-
-def _both_ways(
-    config: NmtConfig, looked_up: tf.Tensor, length: tf.Tensor, inside: Sequence[tf.Tensor]
-) -> tuple[list[tf.Tensor], State]:
-    """The first encoder layer: one LSTM per direction, outputs joined to [batch, 2 * hidden]."""
-    path = "encoder/layer_0"
-    start = zero_state(path, config.batch, config.hidden)
-    with scope(f"{path}/forward"):
-        inputs = tf.unstack(looked_up)
-    forward, _ = unroll_masked(_layer(config, f"{path}/forward", config.hidden), inputs, start, inside)
-    with scope(f"{path}/backward"):
-        inputs = tf.unstack(tf.reverse_sequence(looked_up, length, seq_axis=0, batch_axis=1))
-    backward, state = unroll_masked(_layer(config, f"{path}/backward", config.hidden), inputs, start, inside)
-    with scope(path):
-        turned = tf.unstack(tf.reverse_sequence(tf.stack(backward), length, seq_axis=0, batch_axis=1))
-        return [tf.concat(pair, axis=1) for pair in zip(forward, turned, strict=True)], state
 
 
 def _decoder(config: NmtConfig, target: tf.Tensor, memory: AttentionMemory, states: Sequence[State]) -> list[tf.Tensor]:
@@ -212,16 +201,3 @@ def _advance(layer: Lstm, t: int, inputs: tuple[tf.Tensor, tf.Tensor], before: S
 def _add(path: str, t: int, before: tf.Tensor, after: tf.Tensor) -> tf.Tensor:
     with scope(f"{path}/step_{t}"):
         return before + after
-
-
-def _loss(config: NmtConfig, outputs: list[tf.Tensor], target: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """Cross entropy summed over the words of the target sentences and averaged over the batch."""
-    with scope("softmax"):
-        joined = tf.concat(outputs, axis=0)
-    logits = dense("softmax", joined, config.vocabulary, bias=False, initializer=config.initializer)
-    with scope("softmax"):
-        labels = tf.reshape(target, [-1])
-        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    with scope("loss"):
-        counted = tf.transpose(tf.sequence_mask(length, config.steps, tf.float32))
-        return tf.reduce_sum(entropy * tf.reshape(counted, [-1])) / config.batch

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pesto.tf.models.step import ModelStep
 from pesto.tf.models.transformer import TransformerConfig, construct
+
+__all__ = ["CONFIGS", "construct"]
 
 # Without an output projection, as in Kyubyong Park's code for this data, whose parameters add up to ParDNN's.
 _LARGE = TransformerConfig(layers=24, heads=8, hidden=2048, width=5120, length=100, vocabulary=10_000, apart=True)
@@ -15,9 +16,3 @@ CONFIGS: dict[str, TransformerConfig] = {
     "48x8192": replace(_LARGE, layers=48, width=8192, batch=2),
     "tiny": replace(_LARGE, layers=1, heads=2, hidden=16, width=40, batch=4, length=6, vocabulary=100, warmup=4),
 }
-
-
-def build(variant: str, batch: int | None = None) -> ModelStep:
-    """Build one step of Adam on a batch of sentence pairs."""
-    config = CONFIGS[variant]
-    return construct(replace(config, batch=batch or config.batch))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import Stack, dense, dropout, embedding, placeholders, scope, unroll_carried
+from pesto.tf.models.layers import Stack, dropout, embedding, placeholders, scope, softmax_entropy, unroll_carried
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
@@ -34,10 +34,8 @@ CONFIGS: dict[str, RnnlmConfig] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
+def construct(config: RnnlmConfig) -> ModelStep:
     """Build one step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
-    config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
     shape = (config.steps, config.batch)
     feeds = tuple(
         ModelFeed(name=name, shape=shape, dtype="int32", low=0, high=config.vocabulary) for name in ("words", "targets")
@@ -51,19 +49,10 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         rates = {"rate": config.dropout, "first_rate": config.dropout}
         stack = Stack(layers=config.layers, hidden=config.hidden, initializer=uniform, **rates)
         outputs, carried = unroll_carried(stack, inputs)
-        loss = _loss(config, outputs, targets)
+        with scope("softmax"):
+            joined = dropout(tf.concat(outputs, axis=0), config.dropout)
+        entropy = softmax_entropy("softmax", joined, targets, config.vocabulary, initializer=uniform)
+        with scope("loss"):
+            loss = tf.reduce_sum(entropy) / config.batch
         optimizer = tf.train.GradientDescentOptimizer(config.learning_rate)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
-
-
-def _loss(config: RnnlmConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
-    """Cross entropy summed over the steps and averaged over the batch."""
-    uniform = tf.random_uniform_initializer(-config.init_scale, config.init_scale)
-    with scope("softmax"):
-        joined = dropout(tf.concat(outputs, axis=0), config.dropout)
-    logits = dense("softmax", joined, config.vocabulary, bias=True, initializer=uniform)
-    with scope("softmax"):
-        labels = tf.reshape(targets, [-1])
-        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    with scope("loss"):
-        return tf.reduce_sum(entropy) / config.batch

@@ -6,11 +6,11 @@ numbers: the first has no wide input, and there is no vocabulary. So few feature
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import dense, lstm, placeholders, scope, unroll, zero_state
+from pesto.tf.models.layers import lstm, placeholders, scope, softmax_entropy, unroll, zero_state
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import descend, finish, new_graph
 
@@ -34,10 +34,8 @@ CONFIGS: dict[str, TofuRnnConfig] = {
 } | {"tiny": TofuRnnConfig(layers=2, hidden=32, batch=8, steps=4, features=8, classes=8)}
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
+def construct(config: TofuRnnConfig) -> ModelStep:
     """Build one step of momentum, from a state of zeros."""
-    config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
     feeds = (
         ModelFeed(
             name="features", shape=(config.steps, config.batch, config.features), dtype="float32", low=-1.0, high=1.0
@@ -52,17 +50,9 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         for k in range(config.layers):
             layer = lstm(f"layer_{k}", int(outputs[0].shape[1]), config.hidden, rate=0.0)
             outputs, _ = unroll(layer, outputs, zero_state(layer.path, config.batch, config.hidden))
-        loss = _loss(config, outputs, targets)
+        with scope("softmax"):
+            joined = tf.concat(outputs, axis=0)
+        entropy = softmax_entropy("softmax", joined, targets, config.classes)
+        with scope("loss"):
+            loss = tf.reduce_mean(entropy)
         return finish(loss, [descend(loss, config.learning_rate)], feeds)
-
-
-def _loss(config: TofuRnnConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
-    """Cross entropy averaged over steps and batch."""
-    with scope("softmax"):
-        joined = tf.concat(outputs, axis=0)
-    logits = dense("softmax", joined, config.classes, bias=True)
-    with scope("softmax"):
-        labels = tf.reshape(targets, [-1])
-        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    with scope("loss"):
-        return tf.reduce_mean(entropy)

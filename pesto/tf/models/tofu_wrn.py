@@ -6,7 +6,7 @@ into each convolution and out of it. Units count through the stages, `block_0`, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
@@ -41,10 +41,8 @@ CONFIGS: dict[str, TofuWrnConfig] = {
 } | {"tiny": TofuWrnConfig(units=(1, 1), widening=2, batch=4, filters=4, image=32, classes=8)}
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
+def construct(config: TofuWrnConfig) -> ModelStep:
     """Build one step of momentum on a batch of images."""
-    config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
     feeds = (
         ModelFeed(
             name="images", shape=(config.batch, config.image, config.image, 3), dtype="float32", low=-1.0, high=1.0
@@ -61,7 +59,11 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
             for place in range(units):
                 net = _unit(f"block_{number}", net, width * 2**stage, 2 if stage and not place else 1)
                 number += 1
-        loss = _loss(config, net, labels)
+        with scope("head"):
+            pooled = tf.reduce_mean(net, axis=[1, 2])
+        logits = dense("head/logits", pooled, config.classes, bias=True)
+        with scope("head/loss"):
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
         train = descend(loss, config.learning_rate)
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
 
@@ -78,12 +80,3 @@ def _unit(path: str, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
         x = batch_norm(f"{path}/norm_shortcut", x)
     with scope(path):
         return tf.nn.relu(x + inner)
-
-
-def _loss(config: TofuWrnConfig, net: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross entropy averaged over the batch."""
-    with scope("head"):
-        pooled = tf.reduce_mean(net, axis=[1, 2])
-    logits = dense("head/logits", pooled, config.classes, bias=True)
-    with scope("head/loss"):
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))

@@ -59,14 +59,8 @@ CONFIGS: dict[str, TransformerConfig] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
-    """Build one step of Adam on a batch of sentence pairs."""
-    config = CONFIGS[variant]
-    return construct(replace(config, batch=batch or config.batch))
-
-
 def construct(config: TransformerConfig) -> ModelStep:
-    """Build the step of `config`."""
+    """Build one step of Adam on a batch of sentence pairs."""
     ids = ModelFeed(name="source", shape=(config.batch, config.length), dtype="int32", low=0, high=config.vocabulary)
     length = ModelFeed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.length + 1)
     feeds = ids, length, replace(ids, name="target"), replace(length, name="target_length")
@@ -81,8 +75,25 @@ def construct(config: TransformerConfig) -> ModelStep:
             x = _self_attention(config, f"encoder/layer_{k}/attention", x, padding)
             x = _feed_forward(config, f"encoder/layer_{k}/feed_forward", x)
         memory = layer_norm("encoder/norm", x)
-        output = _decoder(config, target, memory, padding)
-        loss = _loss(config, output, target, target_length)
+        with scope("decoder/mask"):
+            later = np.triu(np.full((config.length, config.length), MASKED, np.float32), k=1)
+            causal = tf.constant(later.reshape([*config.bias_axes, config.length, config.length]))
+            shifted = tf.pad(target, [[0, 0], [1, 0]])[:, :-1]
+        x = _embed(config, "decoder/embedding", shifted)
+        for k in range(config.layers):
+            x = _self_attention(config, f"decoder/layer_{k}/attention", x, causal)
+            path = f"decoder/layer_{k}/cross_attention"
+            x = _residual(config, path, x, _attention(config, path, (layer_norm(f"{path}/norm", x), memory), padding))
+            x = _feed_forward(config, f"decoder/layer_{k}/feed_forward", x)
+        logits = dense("softmax", layer_norm("decoder/norm", x), config.vocabulary, bias=False)
+        # Cross entropy against smoothed labels (Szegedy et al. 2016), averaged over the target's tokens.
+        with scope("softmax"):
+            rest = config.smoothing / (config.vocabulary - 1)
+            labels = tf.one_hot(tf.reshape(target, [-1]), config.vocabulary, 1.0 - config.smoothing, rest)
+            entropy = tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.stop_gradient(labels), logits=logits)
+        with scope("loss"):
+            counted = tf.reshape(tf.sequence_mask(target_length, config.length, tf.float32), [-1])
+            loss = tf.reduce_sum(entropy * counted) / tf.reduce_sum(counted)
         counter = step_counter()
         # Linear warm-up, then decay with the square root of the step (Vaswani et al. 2017, section 5.3).
         with scope("learning_rate"):
@@ -90,20 +101,6 @@ def construct(config: TransformerConfig) -> ModelStep:
             rate = config.hidden**-0.5 * tf.minimum(tf.rsqrt(done), done * config.warmup**-1.5)
         optimizer = tf.train.AdamOptimizer(rate, beta1=0.9, beta2=0.98, epsilon=1e-9)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True, counter=counter)], feeds)
-
-
-def _decoder(config: TransformerConfig, target: tf.Tensor, memory: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
-    with scope("decoder/mask"):
-        later = np.triu(np.full((config.length, config.length), MASKED, np.float32), k=1)
-        causal = tf.constant(later.reshape([*config.bias_axes, config.length, config.length]))
-        shifted = tf.pad(target, [[0, 0], [1, 0]])[:, :-1]
-    x = _embed(config, "decoder/embedding", shifted)
-    for k in range(config.layers):
-        x = _self_attention(config, f"decoder/layer_{k}/attention", x, causal)
-        path = f"decoder/layer_{k}/cross_attention"
-        x = _residual(config, path, x, _attention(config, path, (layer_norm(f"{path}/norm", x), memory), padding))
-        x = _feed_forward(config, f"decoder/layer_{k}/feed_forward", x)
-    return layer_norm("decoder/norm", x)
 
 
 def _embed(config: TransformerConfig, path: str, ids: tf.Tensor) -> tf.Tensor:
@@ -176,15 +173,3 @@ def _heads(config: TransformerConfig, path: str, x: tf.Tensor) -> tf.Tensor:
     with scope(path):
         shape = [config.batch, config.length, config.heads, config.hidden // config.heads]
         return tf.transpose(tf.reshape(projected, shape), [0, 2, 1, 3])
-
-
-def _loss(config: TransformerConfig, output: tf.Tensor, target: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """Cross entropy against smoothed labels (Szegedy et al. 2016), averaged over the target's tokens."""
-    logits = dense("softmax", output, config.vocabulary, bias=False)
-    with scope("softmax"):
-        rest = config.smoothing / (config.vocabulary - 1)
-        labels = tf.one_hot(tf.reshape(target, [-1]), config.vocabulary, 1.0 - config.smoothing, rest)
-        entropy = tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.stop_gradient(labels), logits=logits)
-    with scope("loss"):
-        counted = tf.reshape(tf.sequence_mask(length, config.length, tf.float32), [-1])
-        return tf.reduce_sum(entropy * counted) / tf.reduce_sum(counted)

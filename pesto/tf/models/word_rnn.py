@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import Stack, dense, embedding, placeholders, scope, unroll_carried
+from pesto.tf.models.layers import Stack, embedding, placeholders, scope, softmax_entropy, unroll_carried
 from pesto.tf.models.step import ModelFeed, ModelStep
 from pesto.tf.models.update_step import finish, minimize, new_graph
 
@@ -32,10 +32,8 @@ CONFIGS: dict[str, WordRnnConfig] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
+def construct(config: WordRnnConfig) -> ModelStep:
     """Build one step of Adam on a batch of `steps` words, from the state the last one left."""
-    config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
     shape = (config.batch, config.steps)
     feeds = tuple(
         ModelFeed(name=name, shape=shape, dtype="int32", low=0, high=config.vocabulary) for name in ("words", "targets")
@@ -46,17 +44,10 @@ def build(variant: str, batch: int | None = None) -> ModelStep:
         with scope("embedding"):
             inputs = tf.unstack(looked_up, axis=1)
         outputs, carried = unroll_carried(Stack(layers=config.layers, hidden=config.hidden), inputs)
-        loss = _loss(config, outputs, targets)
+        with scope("softmax"):
+            joined = tf.reshape(tf.concat(outputs, axis=1), [-1, config.hidden])
+        entropy = softmax_entropy("softmax", joined, targets, config.vocabulary)
+        with scope("loss"):
+            loss = tf.reduce_sum(entropy) / config.batch / config.steps
         optimizer = tf.train.AdamOptimizer(config.learning_rate)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True), *carried], feeds)
-
-
-def _loss(config: WordRnnConfig, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
-    """Cross entropy averaged over all words of the batch."""
-    with scope("softmax"):
-        joined = tf.reshape(tf.concat(outputs, axis=1), [-1, config.hidden])
-    logits = dense("softmax", joined, config.vocabulary, bias=True)
-    with scope("softmax"):
-        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(targets, [-1]), logits=logits)
-    with scope("loss"):
-        return tf.reduce_sum(entropy) / config.batch / config.steps

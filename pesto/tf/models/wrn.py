@@ -6,7 +6,7 @@ plain residual network: 16 K, 32 K and 64 K. Units count through the groups, `bl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
@@ -42,14 +42,8 @@ CONFIGS: dict[str, WrnConfig] = {
 }
 
 
-def build(variant: str, batch: int | None = None) -> ModelStep:
-    """Build one step of Nesterov's momentum on a batch of images."""
-    config = CONFIGS[variant]
-    return construct(replace(config, batch=batch or config.batch))
-
-
 def construct(config: WrnConfig) -> ModelStep:
-    """Build the step of any configuration."""
+    """Build one step of Nesterov's momentum on a batch of images."""
     images = (config.batch, config.image, config.image, 3)
     feeds = (
         ModelFeed(name="images", shape=images, dtype="float32", low=-1.0, high=1.0),
@@ -60,7 +54,14 @@ def construct(config: WrnConfig) -> ModelStep:
         net = convolve("stem", pixels, config.filters, 3)
         for k in range(GROUPS * config.units):
             net = _unit(config, k, net)
-        loss = _loss(config, net, labels)
+        net = relu("head", batch_norm("head/norm", net))
+        with scope("head"):
+            pooled = tf.reduce_mean(net, axis=[1, 2])
+        logits = dense("head/logits", pooled, config.classes, bias=True)
+        with scope("head/loss"):
+            entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+            decay = config.decay * tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))
+            loss = tf.reduce_mean(entropy) + decay
         train = minimize(loss, Nesterov(config.learning_rate), norm=config.norm)
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
 
@@ -89,15 +90,3 @@ def batch_norm(path: str, x: tf.Tensor) -> tf.Tensor:
         moments = tf.nn.moments(x, [0, 1, 2])
         follow(moving, moments, NORM_DECAY)
         return tf.nn.batch_normalization(x, *moments, offset, scale, NORM_EPSILON)
-
-
-def _loss(config: WrnConfig, net: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross entropy averaged over the batch, plus weight decay."""
-    net = relu("head", batch_norm("head/norm", net))
-    with scope("head"):
-        pooled = tf.reduce_mean(net, axis=[1, 2])
-    logits = dense("head/logits", pooled, config.classes, bias=True)
-    with scope("head/loss"):
-        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        decay = config.decay * tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))
-        return tf.reduce_mean(entropy) + decay

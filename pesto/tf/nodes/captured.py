@@ -15,9 +15,8 @@ from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.core.source import feed_shapes, output_of, written
 from pesto.tf.nodes.inline import flatten
-from pesto.tf.nodes.needed_nodes import parse_nodes, producer
+from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, Signatures, parse_nodes, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes, propagate_batch
-from pesto.tf.nodes.signatures import RESOURCE, VARIANT, Signatures
 from pesto.tf.nodes.v1_loops import SWITCHES, node_conditions, outermost_loops, output_conditions
 
 _OPAQUE = (RESOURCE, VARIANT)

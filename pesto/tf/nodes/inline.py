@@ -18,8 +18,7 @@ from pesto.core.errors import InputError
 from pesto.core.files.json import quoted, shown
 from pesto.tf import private
 from pesto.tf.nodes.graph_def_bytes import MAX_NODES
-from pesto.tf.nodes.needed_nodes import RECORDED
-from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.nodes.needed_nodes import RECORDED, Signatures
 from pesto.tf.placement_refusals import xla_error
 from pesto.tf.private import TraceRequest, autograph_of
 

@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.tf.nodes.inline import CALLS
-from pesto.tf.nodes.needed_nodes import Shape, StepNodes
-from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.nodes.needed_nodes import Shape, Signatures, StepNodes
 from pesto.tf.nodes.trip_counts import LOOPS, trip_count
 
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")

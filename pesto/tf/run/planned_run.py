@@ -198,15 +198,15 @@ def _finite(values: Mapping[str, Any]) -> bool:
 
 
 def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:
-    return {name: _digest(np.asarray(value)) for name, value in values.items()}
-
-
-def _digest(value: Any) -> bytes:
-    """Hash type, shape and bits, so that 0.0 differs from -0.0; all NaNs are equal."""
-    if value.dtype.kind == "f":
-        value = np.where(np.isnan(value), value.dtype.type(np.nan), value)
-    content = repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes()
-    return hashlib.sha256(f"{value.dtype} {value.shape}\n".encode() + content).digest()
+    """Hash type, shape and bits of each, so that 0.0 differs from -0.0; all NaNs are equal."""
+    digests = {}
+    for name, value in values.items():
+        array = np.asarray(value)
+        if array.dtype.kind == "f":
+            array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
+        content = repr(array.tolist()).encode() if array.dtype == object else np.ascontiguousarray(array).tobytes()
+        digests[name] = hashlib.sha256(f"{array.dtype} {array.shape}\n".encode() + content).digest()
+    return digests
 
 
 v1 = tf.compat.v1
@@ -224,17 +224,17 @@ class PlannedRunResult:
     """UNPLACED or STOCK."""
     reference_is: str
     """Description of the reference for messages: TensorFlow's settings in it."""
-    losses_equal: bool | None
+    losses_equal: bool | None = None
     """True if each fetched tensor equalled the reference's in every step, bit for bit."""
-    variables_equal: bool | None
+    variables_equal: bool | None = None
     """True if every variable equalled the reference's at the end, bit for bit."""
-    different: tuple[str, ...]
+    different: tuple[str, ...] = ()
     """Names of the tensors and variables that were not; none against STOCK, where numbers may differ."""
-    losses_distance: float | None
+    losses_distance: float | None = None
     """Against STOCK, the largest relative difference of a fetched tensor (`relative_distances`)."""
-    variables_distance: float | None
+    variables_distance: float | None = None
     """Against STOCK, the largest relative difference of a variable at the end."""
-    furthest: str | None
+    furthest: str | None = None
     """Against STOCK, the tensor or variable with the largest difference; None where all are equal."""
     finite: bool
     """True if all compared numbers were finite: NaN equals NaN and says little."""
@@ -286,7 +286,9 @@ def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -
     """
     if plan.provenance.graph_fingerprint != graph.fingerprint():
         refuse_another_graph(plan, graph)
-    devices = how.devices or _default_devices(plan)
+    gpus = [name for name in dict.fromkeys(plan.lane_device) if name.startswith("gpu:")]
+    all_there = gpus and len(tf.config.list_physical_devices("GPU")) >= len(gpus)
+    devices = how.devices or (GPU if all_there else CPU)
     wanted = device_targets(plan, devices)
     fed, keep = use_batch(step, how.feeds), how.reference == STOCK
     drive = StepDriver.of(fed, steps=how.steps, threads=len(wanted), gpu=devices == GPU, keep=keep)
@@ -294,12 +296,6 @@ def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -
         return _run_and_compare(plan, graph, drive, ApplyOptions(devices=wanted, order=how.order))
     except (tf.errors.OpError, BatchesEndedError) as error:
         raise explain_failure("run", graph.source, error) from error
-
-
-def _default_devices(plan: Plan) -> str:
-    """Return GPU when the plan names GPUs and this process has as many; CPU otherwise."""
-    names = [name for name in dict.fromkeys(plan.lane_device) if name.startswith("gpu:")]
-    return GPU if names and len(tf.config.list_physical_devices("GPU")) >= len(names) else CPU
 
 
 def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: ApplyOptions) -> PlannedRunResult:
@@ -328,11 +324,9 @@ def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: Apply
             f"the step without a plan as TensorFlow runs it by itself (Grappler on, {kernels}, threads as it likes)"
         )
     return PlannedRunResult(
-        moves=seen.moves, inversions=seen.inversions, chain_edges=seen.chain_edges, verify_s=seen.verify_s,
+        **seen,
+        **compared,
         reference=STOCK if drive.keep else UNPLACED, reference_is=reference_is,
-        losses_equal=compared.losses_equal, variables_equal=compared.variables_equal, different=compared.different,
-        losses_distance=compared.losses_distance, variables_distance=compared.variables_distance,
-        furthest=compared.furthest,
         finite=planned.finite, single_equal=_equal(single, bits), unordered_equal=_equal(unordered, bits),
         step_s=statistics.median(planned.seconds),
         unplaced_step_s=_median(reference), single_step_s=_median(single), unordered_step_s=_median(unordered),
@@ -351,31 +345,20 @@ def _reference(drive: StepDriver) -> RunRecord:
         return drive.run()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReferenceComparison:
-    """Fields of `PlannedRunResult` that compare with the reference; None or empty where they do not apply."""
-
-    losses_equal: bool | None = None
-    variables_equal: bool | None = None
-    different: tuple[str, ...] = ()
-    losses_distance: float | None = None
-    variables_distance: float | None = None
-    furthest: str | None = None
-
-
 def _compare_with_reference(
     graph: Graph, drive: StepDriver, planned: RunRecord, reference: RunRecord | None
-) -> _ReferenceComparison:
+) -> dict[str, Any]:
+    """Return the fields of `PlannedRunResult` that compare with the reference, those that apply."""
     if reference is None:
-        return _ReferenceComparison()
+        return {}
     if drive.keep:
         of_losses, of_variables = relative_distances(planned, reference)
         furthest = max({"": 0.0, **of_losses, **of_variables}.items(), key=lambda pair: pair[1])[0]
-        return _ReferenceComparison(
-            losses_distance=max(of_losses.values(), default=0.0),
-            variables_distance=max(of_variables.values(), default=0.0),
-            furthest=furthest or None,
-        )
+        return {
+            "losses_distance": max(of_losses.values(), default=0.0),
+            "variables_distance": max(of_variables.values(), default=0.0),
+            "furthest": furthest or None,
+        }
     unlike, changed = differing_names(planned, reference)
     if unlike or changed:
         # When not even two runs without a plan agree, nothing can be said of a plan.
@@ -386,17 +369,7 @@ def _compare_with_reference(
                 "plan can be held against it",
                 remedy="seed its random ops and order its updates",
             )
-    return _ReferenceComparison(losses_equal=not unlike, variables_equal=not changed, different=(*unlike, *changed))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TraceFindings:
-    """Findings of partition graphs and traces on the planned run."""
-
-    moves: tuple[str, ...]
-    inversions: tuple[str, ...]
-    chain_edges: int
-    verify_s: float
+    return {"losses_equal": not unlike, "variables_equal": not changed, "different": (*unlike, *changed)}
 
 
 def _run_by_plan(
@@ -415,18 +388,19 @@ def _run_by_plan(
         return record, placed.expected, applied.findings
 
 
-def _check_traces(record: RunRecord, expected: ExpectedPlacement, findings: list[Findings]) -> _TraceFindings:
+def _check_traces(record: RunRecord, expected: ExpectedPlacement, findings: list[Findings]) -> dict[str, Any]:
+    """Return the fields of `PlannedRunResult` that tell how the planned run kept to the plan."""
     began = time.perf_counter()
     findings_of_run = [*findings, partitions.examine(record.traced[0].partition_graphs, expected)]
     findings_of_run += [partitions.examine_times(metadata.step_stats, expected) for metadata in record.traced]
     strays = [line for metadata in record.traced for line in _misplaced_ops(metadata.step_stats, expected)]
     verify_s = time.perf_counter() - began
-    return _TraceFindings(
-        moves=tuple(dict.fromkeys([line for f in findings_of_run for line in f.moves] + strays)),
-        inversions=tuple(dict.fromkeys(line for f in findings_of_run for line in f.inversions)),
-        chain_edges=len(expected.placement.before),
-        verify_s=verify_s,
-    )
+    return {
+        "moves": tuple(dict.fromkeys([line for f in findings_of_run for line in f.moves] + strays)),
+        "inversions": tuple(dict.fromkeys(line for f in findings_of_run for line in f.inversions)),
+        "chain_edges": len(expected.placement.before),
+        "verify_s": verify_s,
+    }
 
 
 def _misplaced_ops(stats: Any, expected: ExpectedPlacement) -> list[str]:

@@ -17,9 +17,8 @@ from pesto.core.files.json import shown
 from pesto.core.quantities import plural
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.needed_nodes import Shape, StepNodes, needed_names, producer
+from pesto.tf.nodes.needed_nodes import RESOURCE, Shape, StepNodes, needed_names, producer
 from pesto.tf.nodes.shape_inference import READ_ITERATOR
-from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.run.implied_values import ImpliedValues
 from pesto.tf.run.run_options import Batch
 from pesto.tf.variables.variables import declared_shape
@@ -141,7 +140,13 @@ def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(program, name="")
-        _set_shapes(graph, captured.graph_def)
+        # The program set shapes that no GraphDef has, as of values looked up in a table.
+        names = {op.name for op in graph.get_operations()}
+        for node in captured.graph_def.node:
+            if node.name in names:
+                outputs = graph.get_operation_by_name(node.name).outputs
+                for tensor, shape in zip(outputs, node.attr["_output_shapes"].list.shape, strict=False):
+                    tensor.set_shape(shape)
         variables = [node for node in nodes.defs if node.op in ("VarHandleOp", *_REFERENCES)]
         assigned = [_initial(graph, node, k) for k, node in enumerate(variables)]
         for i, node in enumerate(nodes.defs):
@@ -208,16 +213,6 @@ def _add_starts(program: Any, whole: Any) -> dict[str, str]:
                     program.node[-1].attr.pop("_output_shapes", None)
                 inside |= names
     return started
-
-
-def _set_shapes(graph: Any, whole: Any) -> None:
-    """Set the shapes that the program set and no GraphDef has, as of values looked up in a table."""
-    names = {op.name for op in graph.get_operations()}
-    for node in whole.node:
-        if node.name in names:
-            outputs = graph.get_operation_by_name(node.name).outputs
-            for tensor, shape in zip(outputs, node.attr["_output_shapes"].list.shape, strict=False):
-                tensor.set_shape(shape)
 
 
 def _repeatable(nodes: StepNodes) -> Any:

@@ -64,8 +64,9 @@ def measure_transfers(
     of a transfer are those of a link of the chain, less those of a chain that stays on the device and of the answer.
     Raise InputError where TensorFlow cannot send between the devices, and as `run_undisturbed`.
     """
+    config = v1.ConfigProto(device_count={"CPU": pair.cpus}, allow_soft_placement=False)
     try:
-        with v1.Session(graph=tf.Graph(), config=_config(pair)) as session, session.graph.as_default():
+        with v1.Session(graph=tf.Graph(), config=disable_optimizers(config)) as session, session.graph.as_default():
             chains = _TransferChains(pair, session, clock)
             few = [chains.few(size) for size in sizes]
             watched_passes = run_undisturbed(
@@ -100,10 +101,6 @@ def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
         for k, rest in enumerate((there, back, (there + back) / 2, there, back)):
             transfers[k, sizes] = seconds[k, sizes] - rest - answer
     return np.maximum(transfers, 0.0)
-
-
-def _config(pair: DevicePair) -> Any:
-    return disable_optimizers(v1.ConfigProto(device_count={"CPU": pair.cpus}, allow_soft_placement=False))
 
 
 class _TransferChains:

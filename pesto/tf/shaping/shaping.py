@@ -19,9 +19,8 @@ from pesto.tf.importer.importer import build_graph
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import v1_loops
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.needed_nodes import BoundedShape, KnownShape, StepNodes, is_known
+from pesto.tf.nodes.needed_nodes import RESOURCE, BoundedShape, KnownShape, StepNodes, is_known
 from pesto.tf.nodes.shape_inference import READ_ITERATOR
-from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.nodes.trip_counts import LOOPS
 from pesto.tf.private import op_def
 from pesto.tf.variables.variables import BRANCHES, Roots, declared_shape, resource_origins

@@ -21,9 +21,8 @@ from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import CapturedStep, capture_step, redirect_names, replace_branches
 from pesto.tf.nodes.graph_def_bytes import checked_fetches, graph_def_bytes
 from pesto.tf.nodes.inline import called_functions, retrace_inline
-from pesto.tf.nodes.needed_nodes import needed_names, producer, sinks
+from pesto.tf.nodes.needed_nodes import RESOURCE, needed_names, producer, sinks
 from pesto.tf.nodes.shape_inference import READ_ITERATOR, infer_shapes
-from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches
 from pesto.tf.placement_refusals import (
     check_datasets,

@@ -11,8 +11,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from pesto.tf.nodes.captured import copy_node
 from pesto.tf.nodes.inline import CALLS, called_names, reachable_functions
-from pesto.tf.nodes.needed_nodes import producer
-from pesto.tf.nodes.signatures import RESOURCE, Signatures
+from pesto.tf.nodes.needed_nodes import RESOURCE, Signatures, producer
 from pesto.tf.private import op_def
 from pesto.tf.variables.variables import FLOW, READS, FunctionEffects
 

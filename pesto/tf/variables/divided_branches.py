@@ -17,9 +17,8 @@ from tensorflow.core.framework import node_def_pb2
 from pesto.core.plans.graph_differences import PART
 from pesto.tf.nodes.captured import BranchDivision, copy_node, redirect_inputs, replace_branches
 from pesto.tf.nodes.inline import flatten
-from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.needed_nodes import Signatures, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
-from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.variables.branch_function import (
     READ,
     RESULT,

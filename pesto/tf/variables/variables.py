@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from pesto.core.graph import Variable, unique_name
 from pesto.tf.nodes.inline import CALLS, called_names
-from pesto.tf.nodes.needed_nodes import Shape, StepNodes
-from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT, Signatures
+from pesto.tf.nodes.needed_nodes import RESOURCE, TRAVELS_NOT, Shape, Signatures, StepNodes
 
 _REF_VARIABLES = ("VariableV2", "Variable", "TemporaryVariable")
 NAMED = ("VarHandleOp", "VariableV2", "Variable")
