@@ -17,8 +17,8 @@ from tensorflow.core.framework import graph_pb2
 
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
-from pesto.core.source import EVERYTHING, GRAPH_DEF, Source, file_source, model_source
-from pesto.tf import models
+from pesto.core.source import EVERYTHING, GRAPH_DEF, Source, file_source
+from pesto.tf.named_sources import build_model
 from pesto.tf.nodes.graph_def_bytes import checked_fetches, op_name
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import is_known, needed_names, producer, sinks
@@ -83,12 +83,7 @@ def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> OptimizedGrap
 def _program(source: Source) -> tuple[str, Any, tuple[str, ...], tuple[str, ...]]:
     """Return (label, GraphDef, fetches, initializers)."""
     if source.model is not None:
-        try:
-            family, variant = models.find(source.model, source.variant)
-            step = models.build(family.name, variant, source.batch)
-        except ValueError as error:
-            raise UsageError.build(f"model: {error}", remedy="see pesto models") from error
-        label = model_source(family.name, variant, source.batch)
+        step, label = build_model(source)
         return label, step.graph.as_graph_def(), step.fetches, (step.init,)
     if source.file is not None:
         graph_def = read_graph_def(source.file)

@@ -44,7 +44,7 @@ def load_graph(source: Source) -> Graph:
     """Return the graph that `source` names. Raise UsageError for an unknown model, InputError for what is refused."""
     from pesto.tf.importer.importer import build_graph
 
-    captured, batch = _step(source)
+    captured, batch, _ = _step(source)
     return build_graph(captured, batch=batch)
 
 
@@ -73,7 +73,7 @@ def load_typed(source: Source) -> "tuple[Graph, TypedGraph]":
     """Return the graph that `source` names, and its ops as tensor cuts see them. Raise what `load_graph` raises."""
     from pesto.tf.shaping.shaping import shape
 
-    captured, batch = _step(source)
+    captured, batch, _ = _step(source)
     return shape(captured, batch=batch)
 
 
@@ -83,7 +83,7 @@ def load_with_types(source: Source) -> "tuple[Graph, TypedGraph | str]":
     from pesto.tf.importer.importer import build_graph
     from pesto.tf.shaping.shaping import shape_of
 
-    captured, batch = _step(source)
+    captured, batch, _ = _step(source)
     graph = build_graph(captured, batch=batch)
     try:
         return graph, shape_of(captured, graph, batch)
@@ -95,16 +95,10 @@ def load_with_types(source: Source) -> "tuple[Graph, TypedGraph | str]":
 def load_runnable(source: Source) -> "tuple[Graph, RunnableStep]":
     """Return the graph that `source` names, and its step. Raise InputError when only its own program can run it."""
     from pesto.tf.importer.importer import build_graph
-    from pesto.tf.importer.shapes import known_nodes
-    from pesto.tf.run.runnable import make_runnable
-    from pesto.tf.sources import sources
 
-    if source.model is not None:
-        step, label = _model(source)
-        return sources.from_v1(step.graph, step.fetches, source=label), step
-    captured = _captured(source)
-    graph = build_graph(captured, batch=source.batch)
-    return graph, make_runnable(captured, known_nodes(captured, source.batch))
+    captured, batch, model = _step(source)
+    graph = build_graph(captured, batch=batch)
+    return graph, model or _make_runnable(captured, batch)
 
 
 @_reading()
@@ -112,17 +106,13 @@ def load_planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
     """Return the graph that `source` names, and the step within its program, for emulation; raise as `load_graph`."""
     from pesto.tf.emulate.enforced_graph import PlannedStep
     from pesto.tf.importer.importer import build_graph
-    from pesto.tf.sources import sources
     from pesto.tf.sources.sources import read_graph_def
 
-    if source.model is not None:
-        step, label = _model(source)
-        captured = sources.capture_v1(step.graph, step.fetches, source=label)
-        program = step.graph.as_graph_def(add_shapes=True)
-    else:
-        captured = _captured(source)
-        program = captured.graph_def if source.file is None else read_graph_def(source.file)
-    return build_graph(captured, batch=source.batch), PlannedStep(captured=captured, program=program)
+    captured, batch, model = _step(source)
+    program = captured.graph_def if source.file is None else read_graph_def(source.file)
+    if model is not None:
+        program = model.graph.as_graph_def(add_shapes=True)
+    return build_graph(captured, batch=batch), PlannedStep(captured=captured, program=program)
 
 
 @_reading()
@@ -132,8 +122,7 @@ def inspect_source(source: Source) -> StepFacts:
     from pesto.tf.sources import sources
 
     if source.model is not None:
-        step, label = _model(source)
-        return inspect_step(sources.capture_v1(step.graph, step.fetches, source=label), None)
+        return inspect_step(_step(source)[0], None)
     whole = source.file is not None and not source.fetch
     captured = _captured(replace(source, fetch=EVERYTHING) if whole else source, open_batch=True)
     refused: tuple[PestoError, ...] = ()
@@ -193,21 +182,21 @@ def run_parts(
 @_reading()
 def _to_divide(source: Source) -> "tuple[CapturedStep, TypedGraph, Callable[[], RunnableStep]]":
     """Return the step that `source` names, its typed ops, and a function that makes it runnable."""
+    from pesto.tf.shaping.shaping import shape
+
+    captured, batch, model = _step(source)
+    return captured, shape(captured, batch=batch)[1], lambda: model or _make_runnable(captured, batch)
+
+
+def _make_runnable(captured: "CapturedStep", batch: int | None) -> "RunnableStep":
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run.runnable import make_runnable
-    from pesto.tf.shaping.shaping import shape
-    from pesto.tf.sources import sources
 
-    if source.model is not None:
-        step, label = _model(source)
-        captured = sources.capture_v1(step.graph, step.fetches, source=label)
-        return captured, shape(captured)[1], lambda: step
-    captured = _captured(source)
-    shaped = shape(captured, batch=source.batch)[1]
-    return captured, shaped, lambda: make_runnable(captured, known_nodes(captured, source.batch))
+    return make_runnable(captured, known_nodes(captured, batch))
 
 
-def _model(source: Source) -> tuple["ModelStep", str]:
+def build_model(source: Source) -> tuple["ModelStep", str]:
+    """Build the built-in model that `source` names, and return it with its label; UsageError for an unknown one."""
     from pesto.tf import models
 
     try:
@@ -220,14 +209,17 @@ def _model(source: Source) -> tuple["ModelStep", str]:
     return step, label
 
 
-def _step(source: Source) -> "tuple[CapturedStep, int | None]":
-    """Return the step that `source` names, and the batch that its open sizes get; a model is built with its own."""
+def _step(source: Source) -> "tuple[CapturedStep, int | None, ModelStep | None]":
+    """Return the step that `source` names, the batch that its open sizes get, and the built-in model that it is.
+
+    A model is built with its own batch.
+    """
     from pesto.tf.sources import sources
 
     if source.model is None:
-        return _captured(source), source.batch
-    step, label = _model(source)
-    return sources.capture_v1(step.graph, step.fetches, source=label), None
+        return _captured(source), source.batch, None
+    step, label = build_model(source)
+    return sources.capture_v1(step.graph, step.fetches, source=label), None, step
 
 
 def _captured(source: Source, *, open_batch: bool = False) -> "CapturedStep":

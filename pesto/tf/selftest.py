@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.tf import private
-from pesto.tf.enforce.relocate import captured_by_dataset, find_holders
+from pesto.tf.variables.handles import captured_by_dataset, find_holders
 
 v1 = tf.compat.v1
 

@@ -29,11 +29,12 @@ from pesto.tf.enforce.plan_matching import (
     match_step,
     trace_for_plan,
 )
-from pesto.tf.enforce.relocate import VariableMoves, find_holders
+from pesto.tf.enforce.relocate import VariableMoves
 from pesto.tf.nodes.captured import use_planned_shapes
 from pesto.tf.nodes.inline import CALLS, called_names, inline_keras_2
 from pesto.tf.nodes.needed_nodes import Signatures
 from pesto.tf.sources.sources import capture_func_graph
+from pesto.tf.variables.handles import find_holders
 from pesto.tf.variables.variables import FLOW, READS, FunctionEffects, plain_effect
 
 

@@ -118,30 +118,19 @@ def colocation_groups(nodes: StepNodes) -> Ints:
     edges carry no bytes and must not be cut. Of the `_class` constraints only those of ops with references bind; the
     rest are leftovers of the Python layer that a plan removes.
     """
-    parent = list(range(len(nodes.defs)))
+    from networkx.utils import UnionFind
+
+    groups = UnionFind(range(len(nodes.defs)))
     index = {node.name.encode(): i for i, node in enumerate(nodes.defs)}
     for i, node in enumerate(nodes.defs):
         refs = nodes.signatures.input_refs(node)
         for slot, (p, k) in enumerate(nodes.inputs[i]):
             # Resource handles and references cannot cross devices: the op that uses one runs where the variable lives.
             if nodes.dtypes[p][k] in (RESOURCE, VARIANT) or (refs and refs[slot]):
-                _join(parent, i, p)
+                groups.union(i, p)
         if "_class" in node.attr and nodes.signatures.has_ref(node):
             for where in node.attr["_class"].list.s:
                 other = index.get(where.removeprefix(_LOCATION))
                 if other is not None:
-                    _join(parent, i, other)
-    return v1_loops.number_groups(np.array([_root(parent, i) for i in range(len(parent))], dtype=np.int64))
-
-
-def _root(parent: list[int], node: int) -> int:
-    while parent[node] != node:
-        parent[node] = parent[parent[node]]
-        node = parent[node]
-    return node
-
-
-def _join(parent: list[int], a: int, b: int) -> None:
-    a, b = _root(parent, a), _root(parent, b)
-    # The smaller index leads, so that the numbering does not depend on the order of the joins.
-    parent[max(a, b)] = min(a, b)
+                    groups.union(i, other)
+    return v1_loops.number_groups(np.array([groups[i] for i in range(len(nodes.defs))], dtype=np.int64))

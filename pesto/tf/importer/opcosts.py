@@ -1,7 +1,7 @@
 """Work of every op of a graph: its formula for plain ops, the sum over the body for loops and branches."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +84,7 @@ class CostEstimator:
         out_bytes = [
             [bytes_of(t, nodes.upper_bound(i, k)) for k, t in enumerate(types)] for i, types in enumerate(nodes.dtypes)
         ]
-        count = _TripCounts(nodes)
+        trips: dict[int, int] = {}
         work, moved = np.zeros(n), np.zeros(n, dtype=np.int64)
         registered = [kernels.kernel(node) for node in nodes.defs]
         rows = [NO_ROW] * n
@@ -97,7 +97,7 @@ class CostEstimator:
         sized[data_sized(nodes)] = True
         for i, node in enumerate(nodes.defs):
             if node.op in LOOPS or node.op in BRANCHES:
-                inner = self._inner(nodes, i, root, count)
+                inner = self._inner(nodes, i, root, trips)
                 work[i], moved[i], on_gpu[i] = inner.flops, min(inner.moved, _MOST), inner.on_gpu
                 dtypes[i], rows[i] = inner.dtype, loop_row(min(inner.launched, _MOST_LAUNCHED))
                 sized[i], unknown[i] = sized[i] or inner.data_sized, inner.unknown
@@ -118,14 +118,14 @@ class CostEstimator:
             unknown=unknown,
         )
 
-    def _inner(self, nodes: StepNodes, i: int, root: Roots, count: Callable[[int], int]) -> _BodyCosts:
+    def _inner(self, nodes: StepNodes, i: int, root: Roots, trips: dict[int, int]) -> _BodyCosts:
         """Cost a loop: its bodies, times its trips; or a branch, of which the heaviest is planned for."""
         node, loop = nodes.defs[i], nodes.defs[i].op in LOOPS
         attrs = ("cond", "body") if loop else ("then_branch", "else_branch")
         names = [node.attr[a].func.name for a in attrs if loop or a in node.attr]
         names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
         parts = [self._body(nodes, i, name, root, 0 if loop else 1) for name in names]
-        times = count(i) if loop else 1
+        times = _count_trips(nodes, i, trips) if loop else 1
 
         def total(amounts: Iterable[Any]) -> Any:
             return times * sum(amounts) if loop else max(amounts, default=0)
@@ -214,25 +214,18 @@ def _view(nodes: StepNodes, i: int, root: Roots, values: list[int], out_bytes: l
     return OpView(node, nodes.input_upper_bounds(i), nodes.upper_bounds(i), in_bytes, outs, handles)
 
 
-class _TripCounts:
-    """Trip counts of the loops of one graph, in topological order, each derived once."""
-
-    def __init__(self, nodes: StepNodes) -> None:
-        self._nodes = nodes
-        self._known: dict[int, int] = {}
-
-    def __call__(self, i: int) -> int:
-        """Return the trips of loop `i`; 1 with a warning where they cannot be derived."""
-        count = trip_count(self._nodes, i, self._known)
-        if count is None:
-            _log.warning(
-                "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
-                "tf.while_loop has maximum_iterations, a Python loop tf.autograph.experimental.set_loop_options, and "
-                "tf.map_fn and tf.scan go by the first dimension, which a fixed shape gives",
-                shown(self._nodes.defs[i].name),
-            )
-        self._known[i] = 1 if count is None else count
-        return self._known[i]
+def _count_trips(nodes: StepNodes, i: int, known: dict[int, int]) -> int:
+    """Return the trips of loop `i`, and keep them in `known`; 1 with a warning where they cannot be derived."""
+    count = trip_count(nodes, i, known)
+    if count is None:
+        _log.warning(
+            "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
+            "tf.while_loop has maximum_iterations, a Python loop tf.autograph.experimental.set_loop_options, and "
+            "tf.map_fn and tf.scan go by the first dimension, which a fixed shape gives",
+            shown(nodes.defs[i].name),
+        )
+    known[i] = 1 if count is None else count
+    return known[i]
 
 
 def dtype_columns(nodes: StepNodes, own: Sequence[int]) -> dict[str, Any]:

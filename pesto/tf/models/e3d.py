@@ -172,39 +172,34 @@ def construct(config: E3dConfig) -> ModelStep:
     )
     with new_graph().as_default():
         video, sampled = placeholders(feeds)
-        drawn = _drawn(config, video, sampled)
+        # The frames drawn after each step, [batch, height, width, channels].
+        widths, size = [config.frame[-1]] + [config.hidden] * config.layers, (WINDOW, config.filter, config.filter)
+        layers = [eidetic(f"layer_{k}", widths[k], config.hidden, size) for k in range(config.layers)]
+        head = convolution("head", (WINDOW, 1, 1), config.hidden, config.frame[-1])
+        with scope("stem"):
+            true = tf.unstack(video, axis=1)
+            truth = tf.unstack(tf.cast(tf.reshape(sampled, [config.batch, -1, 1, 1, 1]), tf.float32), axis=1)
+            last = tf.zeros([config.batch, *config.frame])
+            zeros = tf.zeros([config.batch, WINDOW, *config.frame[:2], config.hidden])
+        states, memory = [EideticState(hidden=zeros, cell=zeros, history=None)] * config.layers, zeros
+        drawn: list[tf.Tensor] = []
+        for t in range(config.frames - 1):
+            now = true[t]
+            if t >= config.given:  # the true frame where `share` is one, the drawn frame where it is zero
+                share = truth[t - config.given]
+                with scope(f"stem/step_{t}"):
+                    now = share * now + (1.0 - share) * drawn[-1]
+            with scope(f"stem/step_{t}"):
+                x = tf.stack([last, now], axis=1)
+            for k, layer in enumerate(layers):
+                states[k], memory = advance(layer, t, x, states[k], memory)
+                x = states[k].hidden
+            with scope(f"head/step_{t}"):
+                drawn.append(tf.squeeze(convolve(x, head, window_stride=WINDOW), axis=1))
+            last = now
         # Half the squared and the absolute errors of all frames drawn, averaged over the batch.
         with scope("loss"):
             error = tf.stack(drawn, axis=1) - video[:, 1:]
             loss = (tf.nn.l2_loss(error) + tf.reduce_sum(tf.abs(error))) / config.batch
         optimizer = Adam(config.learning_rate, beta1=0.95, beta2=0.9995, average=config.average)
         return finish(loss, [minimize(loss, optimizer, norm=config.norm)], feeds)
-
-
-def _drawn(config: E3dConfig, video: tf.Tensor, sampled: tf.Tensor) -> list[tf.Tensor]:
-    """The frames drawn after each step, [batch, height, width, channels]."""
-    widths, size = [config.frame[-1]] + [config.hidden] * config.layers, (WINDOW, config.filter, config.filter)
-    layers = [eidetic(f"layer_{k}", widths[k], config.hidden, size) for k in range(config.layers)]
-    head = convolution("head", (WINDOW, 1, 1), config.hidden, config.frame[-1])
-    with scope("stem"):
-        true = tf.unstack(video, axis=1)
-        truth = tf.unstack(tf.cast(tf.reshape(sampled, [config.batch, -1, 1, 1, 1]), tf.float32), axis=1)
-        last = tf.zeros([config.batch, *config.frame])
-        zeros = tf.zeros([config.batch, WINDOW, *config.frame[:2], config.hidden])
-    states, memory = [EideticState(hidden=zeros, cell=zeros, history=None)] * config.layers, zeros
-    drawn: list[tf.Tensor] = []
-    for t in range(config.frames - 1):
-        now = true[t]
-        if t >= config.given:  # the true frame where `share` is one, the drawn frame where it is zero
-            share = truth[t - config.given]
-            with scope(f"stem/step_{t}"):
-                now = share * now + (1.0 - share) * drawn[-1]
-        with scope(f"stem/step_{t}"):
-            x = tf.stack([last, now], axis=1)
-        for k, layer in enumerate(layers):
-            states[k], memory = advance(layer, t, x, states[k], memory)
-            x = states[k].hidden
-        with scope(f"head/step_{t}"):
-            drawn.append(tf.squeeze(convolve(x, head, window_stride=WINDOW), axis=1))
-        last = now
-    return drawn

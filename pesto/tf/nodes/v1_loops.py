@@ -61,7 +61,14 @@ def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
 
 
 def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
+    from networkx.utils import UnionFind
+
     count = int(node_of.max()) + 1
+    # Groups that meet in one folded op become one.
+    met = UnionFind(range(count))
+    for node, group in zip(node_of.tolist(), graph.group.tolist(), strict=True):
+        if group >= 0:
+            met.union(node, count + group)
     leader = np.full(count, graph.ops)
     np.minimum.at(leader, node_of, np.arange(graph.ops))
     folded = loop[leader] >= 0
@@ -96,7 +103,7 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
         tensor=data[:, 2],
         control_src=control[:, 0],
         control_dst=control[:, 1],
-        group=_joined_groups(graph.group, node_of, count),
+        group=number_groups(np.array([met[node] for node in range(count)], dtype=np.int64)),
         runs_on=kinds,
         param_bytes=_sums(node_of, graph.param_bytes, count),
         flops=np.bincount(node_of, weights=graph.flops * times, minlength=count).astype(np.float64),
@@ -120,22 +127,6 @@ def _sums(label: Ints, values: Ints, count: int) -> Ints:
     total = np.zeros(count, dtype=np.int64)
     np.add.at(total, label, values)
     return total
-
-
-def _joined_groups(group: Ints, node_of: Ints, count: int) -> Ints:
-    """Return the group of each folded op; groups that meet in one become one."""
-    root = np.arange(count + int(group.max(initial=-1)) + 1)
-    for node, g in zip(node_of[group >= 0].tolist(), (count + group[group >= 0]).tolist(), strict=True):
-        a, b = node, g
-        while root[a] != a:
-            a = int(root[a])
-        while root[b] != b:
-            b = int(root[b])
-        root[max(a, b)] = root[node] = min(a, b)
-    ends = root.copy()
-    while (ends != root[ends]).any():
-        ends = root[ends]
-    return number_groups(ends[:count])
 
 
 def number_groups(root: Ints) -> Ints:

@@ -12,8 +12,8 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 
 from pesto.tf import private  # noqa: E402
-from pesto.tf.enforce import relocate  # noqa: E402  # after the quiet load
 from pesto.tf.selftest import self_test  # noqa: E402
+from pesto.tf.variables import handles  # noqa: E402  # after the quiet load
 
 MISSING = (
     ("framework.op_def_registry", "get"),
@@ -91,7 +91,7 @@ def _nothing(*args: Any) -> None:
 
 @pytest.mark.parametrize(
     ("module", "part"),
-    [(relocate, "replace_captures"), (relocate, "_link"), (private, "captured_inputs"), (private, "handle_of")],
+    [(handles, "replace_captures"), (handles, "_link"), (private, "captured_inputs"), (private, "handle_of")],
 )
 def test_a_move_that_leaves_a_holder_behind_is_caught(module: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs, tapes, functions and the variables themselves."""
