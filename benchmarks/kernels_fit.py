@@ -1,6 +1,6 @@
-"""Fits the constants of the kernel model to every second row of the V100's tables, and prints `fitted.py`'s tables.
+"""Fits the constants of the kernel model to every second row of the V100's tables, and prints them as TOML.
 
-    python -m benchmarks.kernels_fit > tables.txt
+    python -m benchmarks.kernels_fit > fits.toml
 
 Errors are relative, of each kernel and a little of the sum; a prior keeps constants that few rows speak of near what
 they mean. The rows not fitted are never looked at here. Takes some minutes of one core.
@@ -46,11 +46,11 @@ def main() -> None:
     only = sys.argv[1:]
     for dtype in ("fp32", "fp16"):
         if not only or f"{dtype} matmul" in only:
-            print(f"    {dtype == 'fp16'}: {source_of(fit_matmul(table('V100', dtype, 'matmul')))},", flush=True)
+            print(f"# {dtype}\n{source_of(fit_matmul(table('V100', dtype, 'matmul')))}\n", flush=True)
     for dtype, kind in SHAPES:
         if not only or f"{dtype} {kind}" in only:
             core, conv = fit_conv(table("V100", dtype, kind))
-            print(f"    # {dtype}, {kind}\n    ({source_of(core)},\n     {source_of(conv)}),", flush=True)
+            print(f"# {dtype}, {kind}\n[[fits.passes]]\n{source_of(core)}\n{source_of(conv)}\n", flush=True)
 
 
 def fit_matmul(measured: KernelTable) -> Constants:
@@ -139,9 +139,9 @@ def spread_of(table: dict[str, tuple[float, float]]) -> tuple[list[str], Floats,
 
 
 def source_of(constants: Constants | ConvConstants) -> str:
-    """The constants as Python, to four digits."""
-    said = [f"{f.name}={_short(getattr(constants, f.name))}" for f in fields(constants)]
-    return f"{type(constants).__name__}({', '.join(said)})"
+    """The constants as a line of `pesto/core/costs/kernel_fits.toml`, to four digits."""
+    said = [f"{f.name} = {_short(getattr(constants, f.name))}" for f in fields(constants)]
+    return f"{'conv' if isinstance(constants, ConvConstants) else 'matmul'} = {{ {', '.join(said)} }}"
 
 
 def _short(value: float) -> str:

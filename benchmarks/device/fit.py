@@ -1,4 +1,4 @@
-"""Fits constants of kernels to half of an H200's, and prints those of `pesto/core/costs/kernel_fits.py`.
+"""Fits constants of kernels to half of an H200's, and prints those of `pesto/core/costs/kernel_fits.toml`.
 
     python -m benchmarks.device.fit > tables.txt
 
@@ -42,7 +42,8 @@ def main() -> None:
         for tensor in (False, True):
             parts = list(halves(data["rows"], able, kind, tensor=tensor))
             made = fit_matmul(parts) if kind == "matmul" else fit_conv(parts, kind)
-            print(f"# {kind}, {tensor}\n{', '.join(source_of(each) for each in made)},", flush=True)
+            lines = "\n".join(source_of(each) for each in made)
+            print(f"# {kind}, {tensor}\n{lines}\n", flush=True)
 
 
 def halves(rows: list[dict[str, Any]], able: Preset, kind: str, *, tensor: bool) -> Iterable[Part]:

@@ -96,21 +96,24 @@ def load_between(before: CpuSnapshot, after: CpuSnapshot) -> OtherLoad:
         _, was = before.others.get(pid, (name, 0.0))
         used[name] = used.get(name, 0.0) + max(until - was, 0.0)
     spent = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
-    who = sorted(((name, s / seconds) for name, s in used.items() if s > 0), key=lambda row: (-row[1], row[0]))
-    return OtherLoad(seconds=seconds, cores=max(spent, 0.0) / seconds, who=tuple(who))
+    return _load(seconds, max(spent, 0.0), used)
 
 
 def total_load(parts: Iterable[OtherLoad]) -> OtherLoad:
     """Return the load over several stretches of time together."""
     found = list(parts)
-    seconds = sum(p.seconds for p in found)
     used: dict[str, float] = {}
     for part in found:
         for name, cores in part.who:
             used[name] = used.get(name, 0.0) + cores * part.seconds
-    who = sorted(((name, s / max(seconds, 1e-9)) for name, s in used.items()), key=lambda row: (-row[1], row[0]))
-    cores = sum(p.cores * p.seconds for p in found) / max(seconds, 1e-9)
-    return OtherLoad(seconds=seconds, cores=cores, who=tuple(who))
+    return _load(sum(p.seconds for p in found), sum(p.cores * p.seconds for p in found), used)
+
+
+def _load(seconds: float, spent_s: float, used: Mapping[str, float]) -> OtherLoad:
+    """The load of so many CPU seconds over some time, those of each program the most first."""
+    length = max(seconds, 1e-9)
+    who = sorted(((name, s / length) for name, s in used.items() if s > 0), key=lambda row: (-row[1], row[0]))
+    return OtherLoad(seconds=seconds, cores=spent_s / length, who=tuple(who))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

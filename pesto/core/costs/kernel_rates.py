@@ -1,8 +1,11 @@
 """Rates of a device in one precision, and fitted constants: a kernel's time depends on them and on its shape."""
 
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from pesto.core.costs.presets import Preset
+from pesto.core.files import toml
 
 REFERENCE_CLOCK = 1.53e9
 """Hz of the V100 whose kernels the constants are fitted to; what takes cycles scales with the clock."""
@@ -130,6 +133,37 @@ class ConvConstants:
     """Splits along the reduction at most."""
     narrowest: int
     """Least rows of a tile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassFit:
+    """Constants of one pass of convolutions."""
+
+    matmul: Constants
+    conv: ConvConstants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFit:
+    """Constants that were fitted to the measured kernels of a GPU, with or without tensor cores."""
+
+    gpu: str
+    tensor: bool
+    matmul: Constants
+    passes: tuple[PassFit, ...]
+    """The forward pass of convolutions, and the gradients towards input and filter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FitFile:
+    fits: tuple[KernelFit, ...]
+
+
+@cache
+def kernel_fits() -> dict[tuple[str, bool], KernelFit]:
+    """Return the fits by GPU and by whether tensor cores are used."""
+    fits = toml.load(Path(__file__).with_name("kernel_fits.toml"), _FitFile).fits
+    return {(fit.gpu, fit.tensor): fit for fit in fits}
 
 
 _PRECISION: dict[str, tuple[str, ...]] = {

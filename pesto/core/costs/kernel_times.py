@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pesto.core.costs.kernel_fits import CONVOLUTIONS, MATMULS
-from pesto.core.costs.kernel_rates import Constants, ConvConstants, Machine, engine
+from pesto.core.costs.kernel_rates import Constants, ConvConstants, Machine, engine, kernel_fits
 from pesto.core.costs.presets import Preset
 from pesto.core.graph import (
     CONV,
@@ -82,11 +81,11 @@ def kernel_times(rows: Ints, machine: Machine, *, volumes: bool = False) -> tupl
 
     volumes: True where the convolutions are of three dimensions, for which no library has Winograd's algorithm.
     """
-    form = int(rows[0, 0])
+    form, fit = int(rows[0, 0]), kernel_fits()[machine.fitted_to, machine.tensor]
     if form == MATMUL:
-        return matmul_seconds(rows, machine, MATMULS[machine.fitted_to][machine.tensor]), np.full(len(rows), _MATMUL)
-    own = CONVOLUTIONS[machine.fitted_to][machine.tensor][form - CONV]
-    timed, algorithm = conv_seconds(rows, machine, *own, winograd=not volumes)
+        return matmul_seconds(rows, machine, fit.matmul), np.full(len(rows), _MATMUL)
+    own = fit.passes[form - CONV]
+    timed, algorithm = conv_seconds(rows, machine, own.matmul, own.conv, winograd=not volumes)
     return timed, _FIRST_CONV + algorithm
 
 

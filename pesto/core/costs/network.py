@@ -105,7 +105,7 @@ class LinkModel:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Wire:
     """A kind of link, in one direction; `docs/guides/clusters.md` says where each number comes from."""
 
@@ -141,13 +141,6 @@ PUBLISHED: dict[str, LinkModel] = {
 """Coefficients that were fitted to traces of a framework, by the name that a cluster file gives as `model`."""
 
 
-def _wire(name: str, rate: tuple[float, int], reached: tuple[float, float], source: str) -> Wire:
-    """(GB/s of a lane, lanes) and (share, latency in us)."""
-    return Wire(
-        name=name, lane_gb_s=rate[0], lanes=rate[1], share=reached[0], latency_us=reached[1], source=source
-    )  # fmt: skip
-
-
 # Latencies are the framework's, not the wire's (1 to 2 us): between GPUs and over PCIe as a DGX A100 has them in
 # configs/clusters, half of what Pesto measured over NVLink; over a network two such copies at either end.
 _GPU_US = 20.0
@@ -166,25 +159,25 @@ _IB = "InfiniBand {} 4x; the share of EDR is assumed"
 _ETH = "Ethernet; 94 % is what TCP leaves at 1500-byte frames"
 
 _ALL = (
-    _wire("nvlink2", (25.0, 1), (0.958, _GPU_US), f"NVLink 2: 25 GB/s a link and direction; {_V100}"),
-    _wire("nvlink3", (25.0, 1), (0.864, _GPU_US), f"NVLink 3: 25 GB/s a link and direction; {_A100}"),
-    _wire("nvlink4", (25.0, 1), (0.836, _GPU_US), f"NVLink 4: 25 GB/s a link and direction; {_H100}"),
-    _wire("nvlink5", (50.0, 1), (0.836, _GPU_US), f"NVLink 5: 50 GB/s a link and direction; {_B200}"),
-    _wire("nvswitch-v100", (25.0, 6), (0.958, _GPU_US), f"a GPU's port, 6 NVLinks 2; {_V100}"),
-    _wire("nvswitch-a100", (25.0, 12), (0.864, _GPU_US), f"a GPU's port, 12 NVLinks 3; {_A100}"),
-    _wire("nvswitch-h100", (25.0, 18), (0.836, _GPU_US), f"a GPU's port, 18 NVLinks 4; {_H100}"),
-    _wire("nvswitch-b200", (50.0, 18), (0.836, _GPU_US), f"a GPU's port, 18 NVLinks 5; {_B200}"),
-    _wire("pcie3", (8 / 8 * 128 / 130, 16), (0.795, _CPU_US), _GEN3),
-    _wire("pcie4", (16 / 8 * 128 / 130, 16), (0.793, _CPU_US), _GEN4),
-    _wire("pcie5", (32 / 8 * 128 / 130, 16), (0.862, _CPU_US), _GEN5),
-    _wire("pcie6", (64 / 8 * 242 / 256, 16), (0.862, _CPU_US), _GEN6),
-    _wire("infiniband-edr", (25 / 8, 4), (0.954, _NET_US), _EDR),
-    _wire("infiniband-hdr", (50 / 8, 4), (0.954, _NET_US), _IB.format("HDR")),
-    _wire("infiniband-ndr", (100 / 8, 4), (0.954, _NET_US), _IB.format("NDR")),
-    _wire("infiniband-xdr", (200 / 8, 4), (0.954, _NET_US), _IB.format("XDR")),
-    _wire("ethernet-25g", (25 / 8, 1), (0.94, 50.0), _ETH),
-    _wire("ethernet-100g", (25 / 8, 4), (0.94, 50.0), _ETH),
-    _wire("ethernet-400g", (100 / 8, 4), (0.94, 50.0), _ETH),
+    Wire("nvlink2", 25.0, 1, 0.958, _GPU_US, f"NVLink 2: 25 GB/s a link and direction; {_V100}"),
+    Wire("nvlink3", 25.0, 1, 0.864, _GPU_US, f"NVLink 3: 25 GB/s a link and direction; {_A100}"),
+    Wire("nvlink4", 25.0, 1, 0.836, _GPU_US, f"NVLink 4: 25 GB/s a link and direction; {_H100}"),
+    Wire("nvlink5", 50.0, 1, 0.836, _GPU_US, f"NVLink 5: 50 GB/s a link and direction; {_B200}"),
+    Wire("nvswitch-v100", 25.0, 6, 0.958, _GPU_US, f"a GPU's port, 6 NVLinks 2; {_V100}"),
+    Wire("nvswitch-a100", 25.0, 12, 0.864, _GPU_US, f"a GPU's port, 12 NVLinks 3; {_A100}"),
+    Wire("nvswitch-h100", 25.0, 18, 0.836, _GPU_US, f"a GPU's port, 18 NVLinks 4; {_H100}"),
+    Wire("nvswitch-b200", 50.0, 18, 0.836, _GPU_US, f"a GPU's port, 18 NVLinks 5; {_B200}"),
+    Wire("pcie3", 8 / 8 * 128 / 130, 16, 0.795, _CPU_US, _GEN3),
+    Wire("pcie4", 16 / 8 * 128 / 130, 16, 0.793, _CPU_US, _GEN4),
+    Wire("pcie5", 32 / 8 * 128 / 130, 16, 0.862, _CPU_US, _GEN5),
+    Wire("pcie6", 64 / 8 * 242 / 256, 16, 0.862, _CPU_US, _GEN6),
+    Wire("infiniband-edr", 25 / 8, 4, 0.954, _NET_US, _EDR),
+    Wire("infiniband-hdr", 50 / 8, 4, 0.954, _NET_US, _IB.format("HDR")),
+    Wire("infiniband-ndr", 100 / 8, 4, 0.954, _NET_US, _IB.format("NDR")),
+    Wire("infiniband-xdr", 200 / 8, 4, 0.954, _NET_US, _IB.format("XDR")),
+    Wire("ethernet-25g", 25 / 8, 1, 0.94, 50.0, _ETH),
+    Wire("ethernet-100g", 25 / 8, 4, 0.94, 50.0, _ETH),
+    Wire("ethernet-400g", 100 / 8, 4, 0.94, 50.0, _ETH),
 )
 
 WIRES: dict[str, Wire] = {wire.name: wire for wire in _ALL}

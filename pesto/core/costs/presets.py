@@ -61,16 +61,8 @@ class Preset:
 _TENSOR = ("fp16", "bf16", "int8")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sheet:
-    """A row of a datasheet, in its units: TFLOP/s by precision in the order of PRECISIONS, 0 for none."""
-
-    tflops: tuple[float, float, float, float, float, float]
-    gb_s: float
-    sms: int
-    ghz: float
-    l2_mib: float
-    gib: float
+_Sheet = tuple[tuple[float, float, float, float, float, float], tuple[float, int, float, float, float]]
+"""TFLOP/s by precision in the order of PRECISIONS, 0 for none; GB/s, multiprocessors, GHz, MiB of L2, GiB of memory."""
 
 
 def _tensor(peaks: dict[str, float]) -> tuple[str, ...]:
@@ -83,12 +75,13 @@ def _gpu(
     name: str, sheet: _Sheet, shares: tuple[float, float, float], launch_us: float, source: str, fitted_to: str = "V100"
 ) -> Preset:
     """`shares`: of peaks, of the bandwidth, and `reach`. Bookkeeping is the host's, and takes no time of the stream."""
-    peaks = tuple((p, x * 1e12) for p, x in zip(PRECISIONS, sheet.tflops, strict=True) if x)
+    tflops, (gb_s, sms, ghz, l2_mib, gib) = sheet
+    peaks = tuple((p, x * 1e12) for p, x in zip(PRECISIONS, tflops, strict=True) if x)
     tensor = _tensor(dict(peaks))
     old = not tensor
     return Preset(
-        name=name, kind="gpu", peaks=peaks, tensor=tensor, bandwidth=sheet.gb_s * 1e9, sms=sheet.sms,
-        clock_hz=sheet.ghz * 1e9, l2_bytes=sheet.l2_mib * 2**20, memory_gib=sheet.gib,
+        name=name, kind="gpu", peaks=peaks, tensor=tensor, bandwidth=gb_s * 1e9, sms=sms,
+        clock_hz=ghz * 1e9, l2_bytes=l2_mib * 2**20, memory_gib=gib,
         flop_efficiency=shares[0], bandwidth_efficiency=shares[1], reach=shares[2],
         least_tile=32 if old else 16, most_splits=8 if old else 64,
         fitted_to=fitted_to, launch_s=launch_us / 1e6, bookkeeping_s=0.0, source=source,
@@ -104,45 +97,38 @@ def _core(name: str, peaks: tuple[float, float], source: str) -> Preset:
     )  # fmt: skip
 
 
-def _sheet(
-    tflops: tuple[float, float, float, float, float, float], rest: tuple[float, int, float, float, float]
-) -> _Sheet:
-    return _Sheet(tflops=tflops, gb_s=rest[0], sms=rest[1], ghz=rest[2], l2_mib=rest[3], gib=rest[4])
-
-
-# TFLOP/s in fp64, fp32, tf32, fp16, bf16, int8; then GB/s, multiprocessors, GHz, MiB of L2, GiB of memory.
 _ALL = (
-    _gpu("K80", _sheet((1.46, 4.37, 0, 0, 0, 0), (240, 13, 0.875, 1.5, 12)), (0.6, 0.7, 0.85), 8.0,
+    _gpu("K80", ((1.46, 4.37, 0, 0, 0, 0), (240, 13, 0.875, 1.5, 12)), (0.6, 0.7, 0.85), 8.0,
          "K80 board specification, one GK210 die: half of 8.73 TFLOP/s (boost) and 480 GB/s"),
-    _gpu("P100", _sheet((5.3, 10.6, 0, 21.2, 0, 0), (732, 56, 1.48, 4, 16)), (0.7, 0.75, 1.0), 5.0,
+    _gpu("P100", ((5.3, 10.6, 0, 21.2, 0, 0), (732, 56, 1.48, 4, 16)), (0.7, 0.75, 1.0), 5.0,
          "P100 SXM2 datasheet and Pascal whitepaper"),
-    _gpu("V100", _sheet((7.8, 15.7, 0, 125, 0, 0), (900, 80, 1.53, 6, 16)), (0.7, 0.8, 1.0), 5.0,
+    _gpu("V100", ((7.8, 15.7, 0, 125, 0, 0), (900, 80, 1.53, 6, 16)), (0.7, 0.8, 1.0), 5.0,
          "V100 SXM2 datasheet and Volta whitepaper; kernels fitted to measurements"),
-    _gpu("T4", _sheet((0.25, 8.1, 0, 65, 0, 130), (320, 40, 1.59, 4, 16)), (0.5, 0.75, 0.7), 5.0,
+    _gpu("T4", ((0.25, 8.1, 0, 65, 0, 130), (320, 40, 1.59, 4, 16)), (0.5, 0.75, 0.7), 5.0,
          "T4 datasheet and Turing whitepaper; 70 W hold its clock below boost"),
-    _gpu("A100", _sheet((9.7, 19.5, 156, 312, 312, 624), (1555, 108, 1.41, 40, 40)), (0.45, 0.8, 0.9), 4.0,
+    _gpu("A100", ((9.7, 19.5, 156, 312, 312, 624), (1555, 108, 1.41, 40, 40)), (0.45, 0.8, 0.9), 4.0,
          "A100 SXM 40 GB datasheet, dense"),
-    _gpu("A10G", _sheet((0.55, 35, 35, 70, 70, 140), (600, 80, 1.71, 6, 24)), (0.5, 0.8, 0.7), 4.0,
+    _gpu("A10G", ((0.55, 35, 35, 70, 70, 140), (600, 80, 1.71, 6, 24)), (0.5, 0.8, 0.7), 4.0,
          "A10G datasheet, dense; multiprocessors follow from its 35 TFLOP/s"),
-    _gpu("RTX 3090", _sheet((0.56, 35.6, 35.6, 71, 71, 284), (936, 82, 1.695, 6, 24)), (0.5, 0.8, 0.9), 4.0,
+    _gpu("RTX 3090", ((0.56, 35.6, 35.6, 71, 71, 284), (936, 82, 1.695, 6, 24)), (0.5, 0.8, 0.9), 4.0,
          "GA102 whitepaper, dense, accumulated in fp32"),
-    _gpu("H100", _sheet((33.5, 66.9, 494.7, 989.4, 989.4, 1978.9), (3350, 132, 1.98, 50, 80)), (0.4, 0.8, 0.8), 3.5,
+    _gpu("H100", ((33.5, 66.9, 494.7, 989.4, 989.4, 1978.9), (3350, 132, 1.98, 50, 80)), (0.4, 0.8, 0.8), 3.5,
          "H100 SXM datasheet, half its sparse rates; kernels fitted to measurements of an H200", "H200"),
-    _gpu("H100 PCIe", _sheet((25.6, 51.2, 378, 756, 756, 1513), (2039, 114, 1.755, 50, 80)), (0.4, 0.8, 0.7), 3.5,
+    _gpu("H100 PCIe", ((25.6, 51.2, 378, 756, 756, 1513), (2039, 114, 1.755, 50, 80)), (0.4, 0.8, 0.7), 3.5,
          "H100 PCIe datasheet, half its sparse rates; 350 W hold its clock below boost"),
-    _gpu("H200", _sheet((33.5, 66.9, 494.7, 989.4, 989.4, 1978.9), (4800, 132, 1.98, 50, 141)), (0.4, 0.8, 0.8), 3.5,
+    _gpu("H200", ((33.5, 66.9, 494.7, 989.4, 989.4, 1978.9), (4800, 132, 1.98, 50, 141)), (0.4, 0.8, 0.8), 3.5,
          "H200 SXM datasheet, half its sparse rates; kernels fitted to measurements of an H200", "H200"),
-    _gpu("B200", _sheet((37, 75, 1100, 2250, 2250, 4500), (7700, 148, 1.965, 126, 180)), (0.35, 0.8, 0.75), 3.5,
+    _gpu("B200", ((37, 75, 1100, 2250, 2250, 4500), (7700, 148, 1.965, 126, 180)), (0.35, 0.8, 0.75), 3.5,
          "HGX B200 datasheet at 1000 W, half its sparse rates; multiprocessors and L2 as its driver says"),
-    _gpu("L4", _sheet((0.47, 30.3, 60.5, 121, 121, 242), (300, 58, 2.04, 48, 24)), (0.4, 0.8, 0.55), 4.0,
+    _gpu("L4", ((0.47, 30.3, 60.5, 121, 121, 242), (300, 58, 2.04, 48, 24)), (0.4, 0.8, 0.55), 4.0,
          "L4 datasheet, half its sparse rates; 72 W hold its clock far below boost"),
-    _gpu("L40S", _sheet((1.43, 91.6, 183, 362, 362, 733), (864, 142, 2.52, 96, 48)), (0.4, 0.8, 0.8), 4.0,
+    _gpu("L40S", ((1.43, 91.6, 183, 362, 362, 733), (864, 142, 2.52, 96, 48)), (0.4, 0.8, 0.8), 4.0,
          "L40S datasheet, half its sparse rates"),
-    _gpu("RTX 4090", _sheet((1.29, 82.6, 82.6, 165.2, 165.2, 660.6), (1008, 128, 2.52, 72, 24)), (0.5, 0.8, 0.9), 4.0,
+    _gpu("RTX 4090", ((1.29, 82.6, 82.6, 165.2, 165.2, 660.6), (1008, 128, 2.52, 72, 24)), (0.5, 0.8, 0.9), 4.0,
          "Ada whitepaper, dense, accumulated in fp32"),
-    _gpu("MI250X", _sheet((47.85, 47.85, 0, 191.5, 191.5, 191.5), (1638, 110, 1.7, 8, 64)), (0.5, 0.75, 0.7), 6.0,
+    _gpu("MI250X", ((47.85, 47.85, 0, 191.5, 191.5, 191.5), (1638, 110, 1.7, 8, 64)), (0.5, 0.75, 0.7), 6.0,
          "MI250X datasheet, matrix rates of one of its two dies (what frameworks see as a device)"),
-    _gpu("MI300X", _sheet((81.7, 163.4, 653.7, 1307.4, 1307.4, 2614.9), (5300, 304, 2.1, 32, 192)), (0.35, 0.75, 0.6),
+    _gpu("MI300X", ((81.7, 163.4, 653.7, 1307.4, 1307.4, 2614.9), (5300, 304, 2.1, 32, 192)), (0.35, 0.75, 0.6),
          6.0, "MI300X datasheet, dense"),
     _core("xeon-core", (67.2, 9.6), "fp32; Xeon Silver 4116, 2.1 GHz x 32 flops; 6 x DDR4-2400 over 12 cores"),
     _core("epyc-core", (72.0, 3.2), "fp32; EPYC 7742, 2.25 GHz x 32 flops; 8 x DDR4-3200 over 64 cores"),

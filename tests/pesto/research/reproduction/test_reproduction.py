@@ -1,6 +1,7 @@
 """The papers' tables and figures again: toys, arithmetic, printed numbers, what is kept, and the pages."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -197,6 +198,22 @@ def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
     assert heard == ["1 of 2: traces a", "2 of 2: traces b"] and (tmp_path / "done").read_text() == "a\nb\n"
     (tmp_path / "kept" / "traces.jsonl").write_text('{"key": ["a"]}\n[1]\nnull\n')
     assert len(missing_cells(cells, kept)) == 2
+
+
+def dying(key: Key, asked: CellSettings) -> Found:
+    """A cell's work that ends its process the first time."""
+    traced(key, asked)
+    if (asked.graphs / "done").read_text().count("\n") == 1:
+        os._exit(1)
+    return {}
+
+
+def test_a_cell_that_loses_its_process_is_run_again(tmp_path: Path) -> None:
+    """And the next cell runs, too."""
+    asked, kept = CellSettings(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True), ResultStore(tmp_path / "kept")
+    cells = [WorkCell("traces", (name,), work) for name, work in (("a", dying), ("b", traced))]
+    assert run(cells, kept, asked, 1, lambda _: None) == []
+    assert (tmp_path / "done").read_text() == "a\na\nb\n" and not missing_cells(cells, kept)
 
 
 def test_the_version_is_of_what_numbers_follow_from() -> None:
