@@ -15,7 +15,7 @@ from math import prod
 
 from pesto.choosing.strategy_choice.choice import place_from_board
 from pesto.choosing.strategy_choice.partial_split import split_partially
-from pesto.choosing.strategy_choice.timed_split import accelerators_of, cut_and_time, factorings, quickest
+from pesto.choosing.strategy_choice.timed_split import cut_and_time, factorings, quickest
 from pesto.core.cluster import Cluster
 from pesto.core.costs.analytical import model_costs
 from pesto.core.errors import InfeasibleError, NothingFoundError
@@ -82,14 +82,16 @@ def main() -> None:
 def _case(name: str, step: tuple[Graph, TypedGraph], cluster: Cluster, limit: float) -> KindsRow:
     graph, _ = step
     began, settings, costs = time.process_time(), Settings(time_limit_s=limit), model_costs(graph, cluster)
-    ways = factorings(len(accelerators_of(cluster)))
-    cut = quickest([each for way in ways for each in cut_and_time(step, way, cluster, Settings(), seconds=120)])
+    splits = []
+    for factors in factorings(len(cluster.accelerators)):
+        *_, quickest_splits = cut_and_time(step, factors, cluster, Settings(), seconds=120)
+        splits += quickest_splits
+    cut = quickest(splits)
     place, both, bound = None, None, None
     try:
         bound = quick_bounds.best(formulate(graph, costs, cluster, settings))[0] * TICK_S
-        placed, board = place_from_board(graph, cluster, costs, settings, lambda _: None)
-        place = placed.plan.makespan_s
-        placements = [*([(board[0].cluster, board[1])] if board else []), (cluster, placed)]
+        placements = place_from_board(graph, cluster, costs, settings, lambda _: None)
+        place = placements[-1][1].plan.makespan_s
         mixed = split_partially(step, cluster, settings, placements, lambda _: None, [cut.split])
         both = mixed.candidate.makespan * TICK_S if mixed is not None and mixed.candidate.fits else None
     except (InfeasibleError, NothingFoundError):

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid, accelerators
+from pesto.choosing.whatif.grid import ClusterPoint, SweepGrid
 from pesto.choosing.whatif.points import Sweep, SweepTask, sweep
 from pesto.choosing.whatif.rerun import evaluator_of
 from pesto.core.files.disk import write_atomic
@@ -87,7 +87,7 @@ def starts(done: Mapping[Key, CellResult]) -> Iterator[str]:
 def swept(key: Key, settings: CellSettings) -> Found:
     """The rows of a sweep; its picture stands beside the graphs."""
     at = step(key[0], key[1], settings)
-    grid = SweepGrid(base=ClusterPoint(devices=len(accelerators(at.cluster))), values=AXES)
+    grid = SweepGrid(base=ClusterPoint(devices=len(at.cluster.accelerators)), values=AXES)
     task = SweepTask(
         graph=at.graph, cluster=at.cluster, costs=lambda machine: load_costs(at.graph, machine, None),
         settings=settings.settings, grid=grid,

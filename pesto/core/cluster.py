@@ -133,6 +133,11 @@ class Cluster:
                 if any(not 0 <= k < len(self.links) for k in path.links):
                     raise InputError(f"{where} uses a link that does not exist")
 
+    @property
+    def accelerators(self) -> list[int]:
+        """Indices of the devices that are no hosts; of all where there are no others."""
+        return [k for k, device in enumerate(self.devices) if device.kind != "cpu"] or list(range(len(self.devices)))
+
     def __repr__(self) -> str:
         """One line: how many devices of which kind, and how many links."""
         kinds = " + ".join(f"{count} {kind}" for kind, count in Counter(d.kind for d in self.devices).items())

@@ -2,14 +2,13 @@
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from pesto.core.errors import UsageError
 from pesto.core.quantities import percent, plural
-from pesto.split.geometry import PARTIAL, Layouts, Need, Shape, elements_to_store, part_shape, worker_boxes
+from pesto.split.geometry import PARTIAL, Layouts, Shape, elements_received, part_shape
 from pesto.split.op_strategy import OpStrategy
 from pesto.split.ops.op_types import coverage
 from pesto.split.typed_graph import TypedGraph
@@ -32,7 +31,7 @@ class Division:
 
     factors: Shape
     """Parts of each cut, outermost first; their product is K."""
-    ways: tuple[OpStrategy, ...]
+    strategies: tuple[OpStrategy, ...]
     """[n] how each op is divided."""
     kept: tuple[tuple[Layouts, ...], ...]
     """[n] the layout in which each output is kept."""
@@ -61,8 +60,7 @@ def item_bytes(dtype: str) -> int:
 def readers(shaped: TypedGraph) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Map (op, output) to the (op, input) that read its elements; without handles and inputs that are constants."""
     result: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    edges = zip(shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True)
-    for p, output, i, at in edges:
+    for p, output, i, at in shaped.edges:
         signature = shaped.signature(i)
         operand = signature.inputs[at]
         constant = operand.value is not None or operand.dtype.startswith("resource")
@@ -71,68 +69,29 @@ def readers(shaped: TypedGraph) -> dict[tuple[int, int], list[tuple[int, int]]]:
     return result
 
 
+def step_bytes(shaped: TypedGraph, division: Division) -> tuple[int, int]:
+    """Return the bytes that all workers receive in a step, and those of all variables that one worker holds."""
+    return moved_bytes(shaped, division), int(parameter_bytes(shaped, division).sum())
+
+
 def moved_bytes(shaped: TypedGraph, division: Division) -> int:
     """Return the bytes that all workers receive in a step: each part of a tensor once, however many ops need it."""
     total = 0
     for (p, k), read_by in readers(shaped).items():
         shape, dtype = shaped.signature(p).outputs[k]
-        needs = frozenset(division.ways[i].need(at) for i, at in read_by)
-        gives, kept = division.ways[p].gives[k], division.kept[p][k]
-        total += tensor_bytes(shape, item_bytes(dtype), gives, kept, needs, division.factors)
+        item = item_bytes(dtype)
+        if shape is not None and item:
+            needs = frozenset(division.strategies[i].need(at) for i, at in read_by)
+            gives, kept = division.strategies[p].gives[k], division.kept[p][k]
+            total += item * elements_received(shape, gives, kept, needs, division.factors)
     return total
-
-
-@lru_cache(maxsize=1 << 16)
-def tensor_bytes(
-    shape: Shape | None, item: int, gives: Layouts, kept_layouts: Layouts, needs: frozenset[Need], factors: Shape
-) -> int:
-    """Return the bytes that workers receive to keep a tensor, and to have the parts of it that their ops need.
-
-    Two layouts that are one part to a worker are received once by it.
-    """
-    if shape is None or not item:
-        return 0
-    have = worker_boxes(shape, kept_layouts, factors)
-    received = 0
-    parts = [worker_boxes(shape, need.layouts, factors, need.rims) for need in needs]
-    for w, own in enumerate(have):
-        for box in {part[w] for part in parts} - {None}:
-            if box is None:
-                continue
-            received += prod(box[1])
-            if own is not None:
-                sides = zip(*own, *box, strict=True)
-                received -= prod(max(0, min(a + n, b + m) - max(a, b)) for a, n, b, m in sides)
-    return item * (elements_to_store(shape, gives, kept_layouts, factors) + received)
-
-
-def cut_though_small(shaped: TypedGraph, tiny: int, share: float) -> frozenset[int]:
-    """Return the ties of tiny variables that are cut nevertheless, because tiny variables together weigh too much.
-
-    The variables of these ties are all of less than `tiny` bytes. The largest ties are taken until the tiny variables
-    that are left make up at most `share` of all variables.
-    """
-    largest, held = dict[int, int](), defaultdict[int, int](int)
-    whole = parameter_bytes(shaped, None)
-    for tie, size in zip(shaped.tie.tolist(), whole.tolist(), strict=True):
-        largest[tie] = max(largest.get(tie, 0), size)
-        held[tie] += size
-    small = sorted((tie for tie, size in largest.items() if size < tiny), key=lambda tie: (-held[tie], tie))
-    left, result = sum(held[tie] for tie in small), set[int]()
-    for tie in small:
-        if left <= share * int(whole.sum()):
-            break
-        result.add(tie)
-        left -= held[tie]
-    return frozenset(result)
 
 
 def parameter_bytes(shaped: TypedGraph, division: Division | None) -> np.ndarray:
     """Return [v] bytes of each variable that one worker holds; without a division the bytes of all of it."""
     result = np.zeros(len(shaped.handle), dtype=np.int64)
-    for u in range(len(shaped.use_op)):
-        variable = shaped.use_variable[u]
-        operand = shaped.signature(int(shaped.use_op[u])).inputs[shaped.use_input[u]]
+    for op, at, variable in shaped.uses:
+        operand = shaped.signature(op).inputs[at]
         if operand.shape is not None:
             part = operand.shape
             if division is not None:
@@ -144,9 +103,9 @@ def parameter_bytes(shaped: TypedGraph, division: Division | None) -> np.ndarray
 def reduction_warnings(shaped: TypedGraph, division: Division) -> list[str]:
     """Return one line for each data type of few bits whose values are reduced from parts."""
     summed: Counter[str] = Counter()
-    for op, way in enumerate(division.ways):
-        for (_, dtype), gives in zip(shaped.signature(op).outputs, way.gives, strict=True):
-            if PARTIAL in gives and way.reducer in ("sum", "prod"):
+    for op, strategy in enumerate(division.strategies):
+        for (_, dtype), gives in zip(shaped.signature(op).outputs, strategy.gives, strict=True):
+            if PARTIAL in gives and strategy.reducer in ("sum", "prod"):
                 summed[dtype] += dtype in ROUNDED
     return [
         f"{plural(many, 'op')} add{'s' if many == 1 else ''} up parts of {dtype}: the order of sums changes the result"

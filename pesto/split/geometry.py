@@ -160,14 +160,12 @@ def spread_layout(shape: Shape, computed: Layouts, kept_layouts: Layouts, factor
     return tuple(between)
 
 
-def summed_in_two_steps(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> bool:
-    """Return True if `elements_to_store` counts a PARTIAL result as spread first and gathered then."""
-    between = spread_layout(shape, computed, kept_layouts, factors)
-    return (
-        PARTIAL in computed
-        and between != kept_layouts
-        and elements_to_store(shape, computed, kept_layouts, factors) < _reduced(shape, computed, kept_layouts, factors)
-    )
+def summing_layout(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> Layouts:
+    """Return the layout in which `elements_to_store` sums a PARTIAL result: spread, if that sends less, or as kept."""
+    straight = _reduced(shape, computed, kept_layouts, factors)
+    if elements_to_store(shape, computed, kept_layouts, factors) < straight:
+        return spread_layout(shape, computed, kept_layouts, factors)
+    return kept_layouts
 
 
 def _reduced(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> int:
@@ -262,6 +260,27 @@ def _holders(shape: Shape, stored: Layouts, factors: Shape, summand: Shape) -> d
     return result
 
 
+@lru_cache(maxsize=1 << 16)
+def elements_received(
+    shape: Shape, gives: Layouts, kept_layouts: Layouts, needs: frozenset[Need], factors: Shape
+) -> int:
+    """Return the elements that workers receive to keep a tensor, and to have the parts of it that their ops need.
+
+    Two layouts that are one part to a worker are received once by it.
+    """
+    received = elements_to_store(shape, gives, kept_layouts, factors)
+    parts = [worker_boxes(shape, need.layouts, factors, need.rims) for need in needs]
+    for w, own in enumerate(worker_boxes(shape, kept_layouts, factors)):
+        for box in {part[w] for part in parts} - {None}:
+            if box is None:
+                continue
+            received += prod(box[1])
+            if own is not None:
+                sides = zip(*own, *box, strict=True)
+                received -= prod(max(0, min(a + n, b + m) - max(a, b)) for a, n, b, m in sides)
+    return received
+
+
 def summands(stored: Layouts, factors: Shape) -> tuple[Shape, ...]:
     """Return the digits of PARTIAL cuts, one tuple for each result that a sum is of."""
     return tuple(product(*(range(k) for layout, k in zip(stored, factors, strict=True) if layout == PARTIAL)))
@@ -284,8 +303,7 @@ def keeping_blocks(shape: Shape, computed: Layouts, kept_layouts: Layouts, facto
     """Return the blocks that all workers receive to keep in one layout what they computed in another."""
     if PARTIAL not in computed:
         return fetching_blocks(shape, computed, Need(kept_layouts), factors)
-    two = summed_in_two_steps(shape, computed, kept_layouts, factors)
-    target = spread_layout(shape, computed, kept_layouts, factors) if two else kept_layouts
+    target = summing_layout(shape, computed, kept_layouts, factors)
     summed = sum(
         piece.holder != worker
         for worker, box in enumerate(worker_boxes(shape, target, factors))

@@ -57,43 +57,45 @@ def _admissible(
     if once:
         return (single_worker_strategy(signature, before),)
     k, result = factors[-1], []
-    for strategy in strategies(signature, k, halo=halo).found:
+    for strategy in strategies(signature, k, halo=halo).admitted:
         # A variable that is cut again needs the strategy of that name for all parts that it is cut into.
         parts = k * prod(f for name, f in zip(before.names, factors, strict=False) if name == strategy.name)
-        again = next((s for s in strategies(signature, parts, halo=halo).found if s.name == strategy.name), None)
+        again = next((s for s in strategies(signature, parts, halo=halo).admitted if s.name == strategy.name), None)
         if again is None or (before.reducer and again.reducer and before.reducer != again.reducer):
             continue
-        way = _extended(before, again.name, again.needs, again.gives, again)
+        extended = _extended(before, again.name, again.needs, again.gives, again)
         # Each dimension with a rim is cut along one index variable alone, and every worker's parts are of one size.
         apart = all(
-            len({name for name, layout in zip(way.names, layouts, strict=True) if layout == rim.dimension}) == 1
-            for layouts, rims in zip(way.needs, way.rims, strict=False)
+            len({name for name, layout in zip(extended.names, layouts, strict=True) if layout == rim.dimension}) == 1
+            for layouts, rims in zip(extended.needs, extended.rims, strict=False)
             for rim in rims
         )
-        if apart and _is_even(signature, way, factors):
-            result.append(way)
+        if apart and _is_even(signature, extended, factors):
+            result.append(extended)
     if whole or not result:
         result.append(replicated_strategy(signature, before))
     return tuple(result)
 
 
-def _is_even(signature: Signature, way: OpStrategy, factors: Shape) -> bool:
+def _is_even(signature: Signature, strategy: OpStrategy, factors: Shape) -> bool:
     for at, operand in enumerate(signature.inputs):
-        need = way.need(at)
+        need = strategy.need(at)
         windows = {rim.dimension for rim in need.rims}
         shares = tuple(WHOLE if layout in windows else layout for layout in need.layouts)
         if operand.shape is not None and not divides(operand.shape, shares, factors):
             return False
     return all(
         shape is None or divides(shape, layouts, factors)
-        for (shape, _), layouts in zip(signature.outputs, way.gives, strict=True)
+        for (shape, _), layouts in zip(signature.outputs, strategy.gives, strict=True)
     )
 
 
 def cut_ops(all_strategies: Sequence[OpStrategy]) -> list[bool]:
     """Return [n] True for each op of which every cut gives several workers a part to do."""
     whole = {WHOLE_WAY, ONCE_WAY}
-    return [bool(way.gives or way.needs) and not whole.intersection(way.names) for way in all_strategies]
+    return [
+        bool(strategy.gives or strategy.needs) and not whole.intersection(strategy.names) for strategy in all_strategies
+    ]
 
 
 def replicated_strategy(signature: Signature, strategy: OpStrategy) -> OpStrategy:
@@ -131,16 +133,16 @@ def _extended(
     )
 
 
-def overrides_of_worker(signature: Signature, way: OpStrategy, factors: Shape, worker: int) -> KernelOverrides:
+def overrides_of_worker(signature: Signature, strategy: OpStrategy, factors: Shape, worker: int) -> KernelOverrides:
     """Return the attributes and operands of one worker's op that differ from the whole op's, if it reads windows."""
-    if not way.rims:
+    if not strategy.rims:
         return KernelOverrides()
     given = [
-        worker_boxes(operand.shape or (), way.needs[at], factors, way.rims[at])[worker]
+        worker_boxes(operand.shape or (), strategy.needs[at], factors, strategy.rims[at])[worker]
         for at, operand in enumerate(signature.inputs)
     ]
     made = [
         worker_boxes(shape or (), tuple(max(layout, WHOLE) for layout in gives), factors)[worker]
-        for (shape, _), gives in zip(signature.outputs, way.gives, strict=True)
+        for (shape, _), gives in zip(signature.outputs, strategy.gives, strict=True)
     ]
-    return kernel_overrides(signature, given, made, [rim.dimension for rims in way.rims for rim in rims])
+    return kernel_overrides(signature, given, made, [rim.dimension for rims in strategy.rims for rim in rims])

@@ -16,7 +16,7 @@ import numpy as np
 
 from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
-from pesto.split.division import Division, cut_though_small, item_bytes, readers
+from pesto.split.division import Division, item_bytes, parameter_bytes, readers
 from pesto.split.geometry import (
     ONE,
     WHOLE,
@@ -129,7 +129,7 @@ class CutProgram:
     """
 
     problem: Labelling
-    ways: Sequence[tuple[OpStrategy, ...]]
+    strategies: Sequence[tuple[OpStrategy, ...]]
     """[n] the strategies of each op."""
     op: Sequence[int]
     """[n] its variable of the problem; -1 if there is no choice to make."""
@@ -147,7 +147,9 @@ class CutProgram:
         """Translate labels to a division."""
         return Division(
             factors=self.factors,
-            ways=tuple(ways[labels[v] if v >= 0 else 0] for ways, v in zip(self.ways, self.op, strict=True)),
+            strategies=tuple(
+                options[labels[v] if v >= 0 else 0] for options, v in zip(self.strategies, self.op, strict=True)
+            ),
             kept=tuple(
                 tuple(layouts[labels[v] if v >= 0 else 0] for layouts, v in zip(outputs, variables, strict=True))
                 for outputs, variables in zip(self.layouts, self.tensor, strict=True)
@@ -156,12 +158,7 @@ class CutProgram:
         )
 
 
-def build_program(shaped: TypedGraph, division: Division | None, k: int, rules: Rules) -> CutProgram:
-    """Return the problem of cutting each group of workers in k more."""
-    return build_joint_program(shaped, division, (k,), rules)
-
-
-def build_joint_program(
+def build_program(
     shaped: TypedGraph, division: Division | None, more: Shape, rules: Rules, *, each: bool = False,
     gain: CutGain | None = None,
 ) -> CutProgram:  # fmt: skip
@@ -182,7 +179,7 @@ class _ProgramBuilder:
     def __init__(
         self, shaped: TypedGraph, division: Division | None, more: Shape, rules: Rules, *, each: bool, gain: CutGain
     ) -> None:
-        self.shaped, self.made, self.rules, self.each, self.builder = shaped, division, rules, each, Builder()
+        self.shaped, self.before, self.rules, self.each, self.builder = shaped, division, rules, each, Builder()
         self.worth, self.near = gain.worth or [0] * shaped.ops, _near(shaped, gain.worth)
         self.transfer = gain.transfer if rules.prices is None else rules.prices.message
         fed = gain if rules.prices is None else rules.prices
@@ -192,24 +189,23 @@ class _ProgramBuilder:
         self.factors: Shape = (*(division.factors if division else ()), *more)
         self.cuts = range(len(self.factors) - len(more), len(self.factors))
         self.readers = readers(shaped)
-        uses = zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True)
-        self.taken = {(op, at): int(shaped.tie[v]) for op, at, v in uses}
+        self.taken = {(op, at): int(shaped.tie[v]) for op, at, v in shaped.uses}
         """(op, input) -> the tie of the variable whose handle it takes."""
         self.tie_of = {op: tie for (op, _), tie in self.taken.items()}
         """op -> the tie of a variable whose handle it takes."""
         self.small = cut_though_small(shaped, self.tiny, SMALL_SHARE)
         self.lies_whole: frozenset[int] = frozenset()
         """Ties that no layout fits which is cut wherever it can be: they may be whole, and so may what takes them."""
-        self.ways = [self._ways(op) for op in range(shaped.ops)]
+        self.strategies = [self._strategies(op) for op in range(shaped.ops)]
         self.lies_whole = frozenset(v for v, needs in self._needs_of_ties().items() if not set.intersection(*needs))
         for op in {op for (op, _), v in self.taken.items() if v in self.lies_whole}:
-            self.ways[op] = self._ways(op)
+            self.strategies[op] = self._strategies(op)
         self.tied = self._tied()
         self.tie = {v: self.builder.variable([0] * len(layouts)) for v, layouts in self.tied.items()}
         for op, tie in self.handles.items() if rules.partial else ():
             # Where a handle is follows from its variable: on the worker that has it, or on all with their parts.
             signature, uncut = shaped.signature(op), uncut_strategy(shaped.signature(op))
-            self.ways[op] = tuple(
+            self.strategies[op] = tuple(
                 (single_worker_strategy if ONE in layouts else replicated_strategy)(signature, uncut)
                 for layouts in self.tied[tie]
             )
@@ -223,15 +219,31 @@ class _ProgramBuilder:
                 continue
             for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
                 if self.tensor[op][output] >= 0 and shape is not None:
-                    price, gives = (item_bytes(dtype), self.transfer), tuple(way.gives[output] for way in self.ways[op])
+                    price, gives = (
+                        (item_bytes(dtype), self.transfer),
+                        tuple(strategy.gives[output] for strategy in self.strategies[op]),
+                    )
                     table = _keeping(shape, price, gives, self.layouts[op][output], self.factors)
                     self.builder.edge(self.op[op], self.tensor[op][output], table)
         for (op, output), read_by in self.readers.items():
-            if self.tensor[op][output] >= 0:
-                self._fetch(op, output, read_by)
+            if self.tensor[op][output] < 0:
+                continue
+            shape, dtype = self.shaped.signature(op).outputs[output]
+            needs = sorted({strategy.need(at) for i, at in read_by for strategy in self.strategies[i]})
+            numbers = {need: number for number, need in enumerate(needs)}
+            feed = self.feed if self.shaped.signature(op).type in FED else (0.0, 0.0)
+            price, kept = (item_bytes(dtype), self.transfer), self.layouts[op][output]
+            cost = _fetching(shape or (), price, kept, tuple(needs), self.factors, feed)
+            together = defaultdict[int, list[tuple[int, int]]](list)
+            for i, at in read_by:
+                together[i if self.each else -1].append((i, at))
+            for some in together.values():
+                needed = [[numbers[strategy.need(at)] for strategy in self.strategies[i]] for i, at in some]
+                self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
         for (op, at), v in self.taken.items():
             table = [
-                [0 if way.needs[at] == layouts else FORBIDDEN for layouts in self.tied[v]] for way in self.ways[op]
+                [0 if strategy.needs[at] == layouts else FORBIDDEN for layouts in self.tied[v]]
+                for strategy in self.strategies[op]
             ]
             self.builder.edge(self.op[op], self.tie[v], table)
         try:
@@ -244,31 +256,32 @@ class _ProgramBuilder:
             ) from error
         ties = self.shaped.tie.tolist()
         return CutProgram(
-            problem=problem, ways=self.ways, op=self.op, layouts=self.layouts, tensor=self.tensor,
+            problem=problem, strategies=self.strategies, op=self.op, layouts=self.layouts, tensor=self.tensor,
             tied=[self.tied[v] for v in ties], tie=[self.tie[v] for v in ties], factors=self.factors,
         )  # fmt: skip
 
-    def _ways(self, op: int) -> tuple[OpStrategy, ...]:
-        ways = [self.made.ways[op] if self.made else uncut_strategy(self.shaped.signature(op))]
+    def _strategies(self, op: int) -> tuple[OpStrategy, ...]:
+        strategies = [self.before.strategies[op] if self.before else uncut_strategy(self.shaped.signature(op))]
         for at in self.cuts:
-            ways = [way for before in ways for way in self._extensions(op, before, self.factors[: at + 1])]
-        return tuple(ways)
+            strategies = [
+                strategy for before in strategies for strategy in self._extensions(op, before, self.factors[: at + 1])
+            ]
+        return tuple(strategies)
 
     def _extensions(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
         """Strategies of an op with one more cut."""
         signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
-        if not rules.partial or once:
-            if not once and _largest(signature) < self.tiny and self.tie_of.get(op) not in self.small:
-                return (replicated_strategy(signature, before),)
+        tiny = _largest(signature) < self.tiny and self.tie_of.get(op) not in self.small
+        if once or not (rules.partial or tiny):
             update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
             whole = rules.redundant or (update and rules.replicate) or self.tie_of.get(op) in self.lies_whole
             return admissible_strategies(signature, before, factors, whole=whole, once=once, halo=rules.halo)
-        if signature.type in FED:
+        if not rules.partial or signature.type in FED:
             return (replicated_strategy(signature, before),)
         alone, cut = single_worker_strategy(signature, before), list[OpStrategy]()
         if self.near[op] and _largest(signature) >= max(self.tiny, self.transfer // 2):
             options = admissible_strategies(signature, before, factors, whole=False, once=False)
-            cut = [way for way in options if way.names[-1] != WHOLE_WAY]
+            cut = [strategy for strategy in options if strategy.names[-1] != WHOLE_WAY]
         return (alone, *cut)
 
     def _handle(self, op: int) -> int:
@@ -283,7 +296,7 @@ class _ProgramBuilder:
         """Tie -> for each op that takes one of its variables the layouts that the op can do with."""
         needs: dict[int, list[set[Layouts]]] = defaultdict(list)
         for (op, at), v in self.taken.items():
-            needs[v].append({way.needs[at] for way in self.ways[op]})
+            needs[v].append({strategy.needs[at] for strategy in self.strategies[op]})
         return needs
 
     def _tied(self) -> dict[int, tuple[Layouts, ...]]:
@@ -301,8 +314,8 @@ class _ProgramBuilder:
                     or (layouts[at] == WHOLE and (rules.replicate or layouts[:at] not in cut))
                     or (layouts[at] == ONE and rules.partial)
                 }
-            before = self.made.variables[v] if self.made else ()
-            uncut = (*before, *([ONE if rules.partial else WHOLE] * len(self.cuts)))
+            earlier = self.before.variables[v] if self.before else ()
+            uncut = (*earlier, *([ONE if rules.partial else WHOLE] * len(self.cuts)))
             tied[v] = tuple(sorted(common)) or (uncut,)
         return tied
 
@@ -310,7 +323,9 @@ class _ProgramBuilder:
         """Layouts to keep each output in: all even cuts; whole too if it is tiny, cannot be cut, or all have it."""
         outputs, v = self.shaped.signature(op).outputs, self._read_tie(op)
         if self._handle(op) >= 0:
-            return tuple(tuple(way.gives[output] for way in self.ways[op]) for output in range(len(outputs)))
+            return tuple(
+                tuple(strategy.gives[output] for strategy in self.strategies[op]) for output in range(len(outputs))
+            )
         if v >= 0:
             return (self.tied[v],) * len(outputs)
         result = []
@@ -319,7 +334,7 @@ class _ProgramBuilder:
                 cut = (layouts for layouts in self._longer(op, output, (), whole=False) if layouts != (WHOLE,))
                 result.append(((ONE,), *cut))
                 continue
-            layouts: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
+            layouts: list[Layouts] = [self.before.kept[op][output] if self.before else ()]
             for at in self.cuts:
                 whole = shape is None or prod(shape) * item_bytes(dtype) < self.tiny or self.rules.replicate
                 whole = whole or self._all_have(op, output, at)
@@ -330,8 +345,8 @@ class _ProgramBuilder:
     def _all_have(self, op: int, output: int, at: int) -> bool:
         """Return True if all workers have a tensor, however the op is divided after some cuts before this."""
         given = defaultdict[tuple[str, ...], set[int]](set)
-        for way in self.ways[op]:
-            given[way.names[:at]].update(way.gives[output][: at + 1])
+        for strategy in self.strategies[op]:
+            given[strategy.names[:at]].update(strategy.gives[output][: at + 1])
         return {WHOLE} in given.values()
 
     def _longer(self, op: int, output: int, before: Layouts, *, whole: bool) -> list[Layouts]:
@@ -355,37 +370,43 @@ class _ProgramBuilder:
 
     def _variable(self, op: int) -> int:
         """A choice among strategies, with the prices of an op on all workers; none for what is not divided."""
-        ways, prices, costs = self.ways[op], self.rules.prices, []
+        strategies, prices, costs = self.strategies[op], self.rules.prices, []
         if self._handle(op) >= 0:
             return self.tie[self._handle(op)]
         if self.shaped.signature(op).type in _NOT_DIVIDED:
             return -1
         if prices is not None:
-            for way in ways:
-                named = list(zip(way.names, self.factors, strict=True))
+            for strategy in strategies:
+                named = list(zip(strategy.names, self.factors, strict=True))
                 parts = prod(k for name, k in named if name not in (WHOLE_WAY, ONCE_WAY))
                 idle = prod(k for name, k in named if name == ONCE_WAY)
                 costs.append(prod(self.factors) // idle * prices.of_part(op, parts))
-        elif not self.rules.partial or len(ways) == 1:
-            costs = [0] * len(ways)
+        elif not self.rules.partial or len(strategies) == 1:
+            costs = [0] * len(strategies)
         else:
-            costs = [int(self.worth[op]), *([CUT_PRICE] * (len(ways) - 1))]
+            costs = [int(self.worth[op]), *([CUT_PRICE] * (len(strategies) - 1))]
         return self.builder.variable(costs)
 
-    def _fetch(self, op: int, output: int, read_by: Sequence[tuple[int, int]]) -> None:
-        signature = self.shaped.signature(op)
-        shape, dtype = signature.outputs[output]
-        needs = sorted({way.need(at) for i, at in read_by for way in self.ways[i]})
-        numbers = {need: number for number, need in enumerate(needs)}
-        feed = self.feed if signature.type in FED else (0.0, 0.0)
-        price, kept = (item_bytes(dtype), self.transfer), self.layouts[op][output]
-        cost = _fetching(shape or (), price, kept, tuple(needs), self.factors, feed)
-        together = defaultdict[int, list[tuple[int, int]]](list)
-        for i, at in read_by:
-            together[i if self.each else -1].append((i, at))
-        for some in together.values():
-            needed = [[numbers[way.need(at)] for way in self.ways[i]] for i, at in some]
-            self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
+
+def cut_though_small(shaped: TypedGraph, tiny: int, share: float) -> frozenset[int]:
+    """Return the ties of tiny variables that are cut nevertheless, because tiny variables together weigh too much.
+
+    The variables of these ties are all of less than `tiny` bytes. The largest ties are taken until the tiny variables
+    that are left make up at most `share` of all variables.
+    """
+    largest, held = dict[int, int](), defaultdict[int, int](int)
+    whole = parameter_bytes(shaped, None)
+    for tie, size in zip(shaped.tie.tolist(), whole.tolist(), strict=True):
+        largest[tie] = max(largest.get(tie, 0), size)
+        held[tie] += size
+    small = sorted((tie for tie, size in largest.items() if size < tiny), key=lambda tie: (-held[tie], tie))
+    left, result = sum(held[tie] for tie in small), set[int]()
+    for tie in small:
+        if left <= share * int(whole.sum()):
+            break
+        result.add(tie)
+        left -= held[tie]
+    return frozenset(result)
 
 
 def _near(shaped: TypedGraph, worth: Sequence[int]) -> Bools:

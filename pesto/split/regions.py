@@ -49,7 +49,7 @@ class Refusal:
 class Strategies:
     """Every way to divide an op, and why there are no others."""
 
-    found: tuple[Strategy, ...]
+    admitted: tuple[Strategy, ...]
     refused: tuple[Refusal, ...]
 
 
@@ -96,8 +96,17 @@ def analyse(description: Description, signature: Signature, k: int, *, halo: boo
     if signature.outputs and all(0 in (shape or ()) for shape, _ in signature.outputs):
         return Strategies((), (Refusal("*", "it makes no elements"),))
     traced = trace(description, signature, halo=halo)
-    extents = _extents(traced, signature)
-    for read in (read for _, value in traced for read in value.reads if not read.padded):
+    # The values that each variable takes: of outputs' by their shapes, of others by a dimension that is theirs.
+    # Variables of dimensions without elements are left out: nothing reads along them, and they cannot be cut.
+    extents: dict[str, int] = {}
+    for (variables, _), (shape, _) in zip(traced, signature.outputs, strict=False):
+        extents.update((name, extent) for name, extent in zip(variables, shape or (), strict=True) if extent)
+    reads = [read for _, value in traced for read in value.reads]
+    for read in reads:
+        for index, extent in zip(read.at, signature.inputs[read.tensor].shape or (), strict=True):
+            if extent and index is not None and [times for _, times in index.terms] == [1] and not index.offset:
+                extents.setdefault(index.terms[0][0], extent)
+    for read in (read for read in reads if not read.padded):
         for d, (index, extent) in enumerate(zip(read.at, signature.inputs[read.tensor].shape or (), strict=True)):
             if index is None or any(name not in extents for name, _ in index.terms):
                 continue
@@ -112,21 +121,6 @@ def analyse(description: Description, signature: Signature, k: int, *, halo: boo
         tuple(each for each in result if isinstance(each, Strategy)),
         tuple(each for each in result if isinstance(each, Refusal)),
     )
-
-
-def _extents(traced: Sequence[tuple[tuple[str, ...], Value]], signature: Signature) -> dict[str, int]:
-    """How many values each variable takes: of outputs' by their shapes, of others by a dimension that is theirs.
-
-    Variables of dimensions without elements are left out: nothing reads along them, and they cannot be cut.
-    """
-    result: dict[str, int] = {}
-    for (variables, _), (shape, _) in zip(traced, signature.outputs, strict=False):
-        result.update((name, extent) for name, extent in zip(variables, shape or (), strict=True) if extent)
-    for read in (read for _, value in traced for read in value.reads):
-        for index, extent in zip(read.at, signature.inputs[read.tensor].shape or (), strict=True):
-            if extent and index is not None and [times for _, times in index.terms] == [1] and not index.offset:
-                result.setdefault(index.terms[0][0], extent)
-    return result
 
 
 def _range(index: Index, extents: Mapping[str, int], *, spaced: bool) -> tuple[int, int]:

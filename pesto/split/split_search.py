@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
@@ -10,18 +9,15 @@ from math import prod
 import numpy as np
 
 from pesto.core.errors import NothingFoundError, UsageError
-from pesto.core.quantities import plural
-from pesto.split.division import Division, moved_bytes, parameter_bytes
+from pesto.split.division import Division, moved_bytes, step_bytes
 from pesto.split.geometry import PARTIAL, Shape
-from pesto.split.methods.cut import CutChoice, CutTask, solve_labelling
-from pesto.split.methods.cut_methods import METHODS, CutMethod
+from pesto.split.methods.cut import CutChoice, CutTask, solve_pinned
+from pesto.split.methods.cut_methods import METHODS
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy, cut_ops
-from pesto.split.ops.op_types import coverage
-from pesto.split.program import CutGain, Rules, build_joint_program
+from pesto.split.program import CutGain, Rules, build_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.labels.label_methods import LabelResult
-from solvers.labels.labelling import pinned
 
 MOST_WORKERS = 1024
 PARTIAL_METHOD = "partial"
@@ -98,7 +94,17 @@ def divide(
     may, SolverError if HiGHS fails.
     """
     began, division, cuts, answer = time.monotonic(), None, list[LabelResult](), None
-    row = _method(method, rules)
+    row = METHODS[method]
+    if rules.prices is not None and not row.priced:
+        able = ", ".join(name for name, other in METHODS.items() if other.priced)
+        raise UsageError.build(
+            f"the method {method} counts bytes alone", remedy=f"use {able}, or leave the objective at bytes"
+        )
+    if rules.memory_bytes is not None and not row.limited:
+        able = ", ".join(name for name, other in METHODS.items() if other.limited)
+        raise UsageError.build(
+            f"the method {method} keeps to no limit of memory", remedy=f"use {able}, or leave the limit out"
+        )
     groups = row.cuts(factors)
     for number, more in enumerate(groups):
         gone = seconds * number / len(groups) if deterministic else time.monotonic() - began
@@ -106,7 +112,7 @@ def divide(
         ruled = row.ruled(rules).before(factors[number + 1 :])
         choice = row.choose(
             CutTask(
-                shaped=shaped, made=division, more=more, rules=ruled, seconds=max(0.1, left),
+                shaped=shaped, before=division, more=more, rules=ruled, seconds=max(0.1, left),
                 deterministic=deterministic,
             )
         )  # fmt: skip
@@ -118,26 +124,11 @@ def divide(
     if rules.prices is not None:
         unit_s = rules.prices.unit_s
         objective = Objective(value_s=value * unit_s, bound_s=min(value, answer.bound) * unit_s)
+    sent, held = step_bytes(shaped, division)
     return Split(
-        method=method, division=division, cuts=tuple(cuts), moved_bytes=moved_bytes(shaped, division),
-        parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began, rules=rules,
-        objective=objective,
+        method=method, division=division, cuts=tuple(cuts), moved_bytes=sent, parameter_bytes=held,
+        seconds=time.monotonic() - began, rules=rules, objective=objective,
     )  # fmt: skip
-
-
-def _method(method: str, rules: Rules) -> CutMethod:
-    """Return the method; raise UsageError if it cannot keep the rules' limit of memory, or weigh their prices."""
-    if rules.prices is not None and not METHODS[method].priced:
-        able = ", ".join(name for name, row in METHODS.items() if row.priced)
-        raise UsageError.build(
-            f"the method {method} counts bytes alone", remedy=f"use {able}, or leave the objective at bytes"
-        )
-    if rules.memory_bytes is not None and not METHODS[method].limited:
-        able = ", ".join(name for name, row in METHODS.items() if row.limited)
-        raise UsageError.build(
-            f"the method {method} keeps to no limit of memory", remedy=f"use {able}, or leave the limit out"
-        )
-    return METHODS[method]
 
 
 def _division(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) -> Division:
@@ -150,7 +141,7 @@ def _division(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) 
             remedy=f"{detail}; use another method" if detail else "give more",
         )
     division = choice.program.division(choice.answer.labels.tolist())
-    if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in division.ways):
+    if all(strategy.names[-1] in (WHOLE_WAY, ONCE_WAY) for strategy in division.strategies):
         if rules.prices is not None:
             raise UsageError.build(
                 f"no cut in {more[-1]} saves modelled seconds",
@@ -202,80 +193,53 @@ def divide_partly(
     too if the time is too short; raise SolverError if HiGHS fails.
     """
     began = time.monotonic()
-    program = build_joint_program(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
+    program = build_program(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
     labels = np.full(program.problem.variables, -1, dtype=np.int64)  # of the ops that `start` cuts, -1 for all others
-    for op, way in enumerate(start.ways if start else ()):
-        if program.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in program.ways[op]:
-            labels[program.op[op]] = program.ways[op].index(way)
-    rest = pinned(program.problem, labels)
-    answer = solve_labelling(rest.problem, "exact", seconds, deterministic=deterministic)
+    for op, strategy in enumerate(start.strategies if start else ()):
+        if (
+            program.op[op] >= 0
+            and not {WHOLE_WAY, ONCE_WAY}.intersection(strategy.names)
+            and strategy in program.strategies[op]
+        ):
+            labels[program.op[op]] = program.strategies[op].index(strategy)
+    answer = solve_pinned(program.problem, labels, seconds, deterministic=deterministic)
     if answer.labels is None:
         return None
-    division = program.division(rest.widened(answer.labels).tolist())
-    if not any(cut_ops(division.ways)):
+    division = program.division(answer.labels.tolist())
+    if not any(cut_ops(division.strategies)):
         return None
-    sent = moved_bytes(shaped, division)
+    sent, held = step_bytes(shaped, division)
     return Split(
         method=PARTIAL_METHOD, division=division, cuts=(replace(_unbounded(answer, sent), method=PARTIAL_METHOD),),
-        moved_bytes=sent, parameter_bytes=int(parameter_bytes(shaped, division).sum()),
-        seconds=time.monotonic() - began, rules=PARTIAL_RULES,
+        moved_bytes=sent, parameter_bytes=held, seconds=time.monotonic() - began, rules=PARTIAL_RULES,
     )  # fmt: skip
 
 
 def first_cuts(shaped: TypedGraph, split: Split, cuts: int) -> Split:
     """Return the split for fewer workers that the outermost `cuts` of a split make, if they were made one by one."""
     whole = split.division
-    ways = []
-    for way in whole.ways:
-        if way.rims:
+    strategies = []
+    for strategy in whole.strategies:
+        if strategy.rims:
             raise ValueError("windows of fewer parts are others: split once more")
-        gives = tuple(layouts[:cuts] for layouts in way.gives)
+        gives = tuple(layouts[:cuts] for layouts in strategy.gives)
         partial = any(PARTIAL in layouts for layouts in gives)
-        ways.append(
+        strategies.append(
             OpStrategy(
-                names=way.names[:cuts],
-                needs=tuple(layouts[:cuts] for layouts in way.needs),
+                names=strategy.names[:cuts],
+                needs=tuple(layouts[:cuts] for layouts in strategy.needs),
                 gives=gives,
-                reducer=way.reducer if partial else "",
-                scaled=way.scaled and partial,
+                reducer=strategy.reducer if partial else "",
+                scaled=strategy.scaled and partial,
             )
         )
     division = Division(
         factors=whole.factors[:cuts],
-        ways=tuple(ways),
+        strategies=tuple(strategies),
         kept=tuple(tuple(layouts[:cuts] for layouts in row) for row in whole.kept),
         variables=tuple(layouts[:cuts] for layouts in whole.variables),
     )
+    sent, held = step_bytes(shaped, division)
     return replace(
-        split,
-        division=division,
-        cuts=split.cuts[:cuts],
-        moved_bytes=moved_bytes(shaped, division),
-        parameter_bytes=int(parameter_bytes(shaped, division).sum()),
-        objective=None,
+        split, division=division, cuts=split.cuts[:cuts], moved_bytes=sent, parameter_bytes=held, objective=None
     )
-
-
-def strategies_by_type(shaped: TypedGraph, split: Split, limit: int = 3) -> list[tuple[str, int, str]]:
-    """Return op type, number of ops and their `limit` commonest strategies, the commonest type first."""
-    by_type: dict[str, Counter[str]] = {}
-    for op, way in enumerate(split.division.ways):
-        by_type.setdefault(shaped.signature(op).type, Counter())[" ".join(way.names)] += 1
-    rows = []
-    for op_type, ways in by_type.items():
-        words = [f"{name} {many}" for name, many in ways.most_common(limit)]
-        if len(ways) > limit:
-            words.append(plural(len(ways) - limit, "other way"))
-        rows.append((op_type, sum(ways.values()), ", ".join(words)))
-    return sorted(rows, key=lambda row: (-row[1], row[0]))
-
-
-def strategies_by_class(shaped: TypedGraph, split: Split) -> list[tuple[str, int, int]]:
-    """Return class of op types, number of ops and number of ops that some cut divides, the commonest class first."""
-    kinds = {row.type: row.kind or "none" for row in coverage({s.type for s in shaped.signatures})}
-    ops, cut = Counter[str](), Counter[str]()
-    for op, way in enumerate(split.division.ways):
-        kind = kinds[shaped.signature(op).type]
-        ops[kind] += 1
-        cut[kind] += not {*way.names} <= {WHOLE_WAY, ONCE_WAY}
-    return [(kind, many, cut[kind]) for kind, many in sorted(ops.items(), key=lambda row: (-row[1], row[0]))]

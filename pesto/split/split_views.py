@@ -6,15 +6,18 @@ where variables lie; what they cannot say is told in comments.
 
 import json
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import groupby
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from pesto.core.errors import UsageError
+from pesto.core.quantities import plural
 from pesto.split.division import Division, item_bytes, parameter_bytes
 from pesto.split.geometry import (
     ONE,
@@ -27,7 +30,7 @@ from pesto.split.geometry import (
     elements_to_store,
     worker_boxes,
 )
-from pesto.split.op_strategy import OpStrategy
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy
 from pesto.split.ops.op_types import coverage, strategies
 from pesto.split.regions import Strategies
 from pesto.split.typed_graph import TypedGraph
@@ -48,7 +51,7 @@ class VariableRow:
 def variable_rows(shaped: TypedGraph, division: Division) -> list[VariableRow]:
     """Return all variables that an op uses and whose shape is known, those with most bytes on a worker first."""
     held, result = parameter_bytes(shaped, division), dict[int, VariableRow]()
-    for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
+    for op, at, v in shaped.uses:
         operand = shaped.signature(op).inputs[at]
         if operand.shape is not None and v not in result:
             result[v] = VariableRow(
@@ -59,6 +62,43 @@ def variable_rows(shaped: TypedGraph, division: Division) -> list[VariableRow]:
                 worker_bytes=int(held[v]),
             )
     return sorted(result.values(), key=lambda row: (-row.worker_bytes, row.name))
+
+
+class DivisionTables(NamedTuple):
+    """A division by classes of op types, by op types and by variables."""
+
+    classes: list[tuple[str, int, int]]
+    """Class, number of ops and number of ops that some cut divides, the commonest class first."""
+    types: list[tuple[str, int, str]]
+    """Op type, number of ops and their commonest strategies, the commonest type first."""
+    variables: list[VariableRow]
+    """As of `variable_rows`."""
+
+
+_STRATEGIES = 3
+"""Maximum number of an op type's strategies in its row."""
+
+
+def division_tables(shaped: TypedGraph, division: Division) -> DivisionTables:
+    """Count the ops of a division by class and by type, and list its variables."""
+    class_of = {row.type: row.kind or "none" for row in coverage({s.type for s in shaped.signatures})}
+    ops, cut, by_type = Counter[str](), Counter[str](), defaultdict[str, Counter[str]](Counter)
+    for op, strategy in enumerate(division.strategies):
+        op_type = shaped.signature(op).type
+        ops[class_of[op_type]] += 1
+        cut[class_of[op_type]] += not {*strategy.names} <= {WHOLE_WAY, ONCE_WAY}
+        by_type[op_type][" ".join(strategy.names)] += 1
+    types = []
+    for op_type, counts in by_type.items():
+        words = [f"{name} {count}" for name, count in counts.most_common(_STRATEGIES)]
+        if len(counts) > _STRATEGIES:
+            words.append(plural(len(counts) - _STRATEGIES, "other way"))
+        types.append((op_type, sum(counts.values()), ", ".join(words)))
+    return DivisionTables(
+        classes=[(name, count, cut[name]) for name, count in sorted(ops.items(), key=lambda row: (-row[1], row[0]))],
+        types=sorted(types, key=lambda row: (-row[1], row[0])),
+        variables=variable_rows(shaped, division),
+    )
 
 
 def whole_bytes(row: VariableRow) -> int:
@@ -92,9 +132,9 @@ class OpTensor:
     """op:output, of the op that makes it; a variable's handle stands for its value."""
     shape: Shape | None
     dtype: str
-    found: Layouts
+    source_layouts: Layouts
     """An input: as it is kept; an output: as it is computed."""
-    wanted: Layouts
+    target_layouts: Layouts
     """An input: as it is needed; an output: as it is kept."""
     moved_bytes: int
     """Bytes that all workers receive between both layouts; for an input alone, though other ops may need the same."""
@@ -112,7 +152,7 @@ class ExplainedOp:
     type: str
     kind: str
     """Class of its op type, as of `coverage`."""
-    way: OpStrategy
+    strategy: OpStrategy
     strategies: tuple[tuple[int, Strategies], ...]
     """For each number of parts that a cut is in."""
     inputs: tuple[OpTensor, ...]
@@ -125,12 +165,12 @@ def explain_op(shaped: TypedGraph, division: Division, name: str, *, halo: bool 
     Raise UsageError, with names near it, if there is no such op or more than one.
     """
     op = find_op(shaped.names, name)
-    signature, way = shaped.signature(op), division.ways[op]
+    signature, strategy = shaped.signature(op), division.strategies[op]
     return ExplainedOp(
         name=shaped.names[op],
         type=signature.type,
         kind=coverage([signature.type])[0].kind,
-        way=way,
+        strategy=strategy,
         strategies=tuple((k, strategies(signature, k, halo=halo)) for k in dict.fromkeys(division.factors)),
         inputs=tuple(_input(shaped, division, op, at) for at in range(len(signature.inputs))),
         outputs=tuple(_output(shaped, division, op, k) for k in range(len(signature.outputs))),
@@ -156,7 +196,7 @@ def find_op(names: tuple[str, ...], name: str) -> int:
 
 def _input(shaped: TypedGraph, division: Division, op: int, at: int) -> OpTensor:
     """An input is kept where its maker's output, or its variable, is kept."""
-    operand, (needed, rims) = shaped.signature(op).inputs[at], division.ways[op].need(at)
+    operand, (needed, rims) = shaped.signature(op).inputs[at], division.strategies[op].need(at)
     edges = np.flatnonzero((shaped.dst == op) & (shaped.input == at))
     uses = np.flatnonzero((shaped.use_op == op) & (shaped.use_input == at))
     known = operand.value is not None or shaped.signature(op).reads_shapes_alone  # nothing is brought
@@ -173,18 +213,18 @@ def _input(shaped: TypedGraph, division: Division, op: int, at: int) -> OpTensor
     if operand.shape is not None and (len(edges) or len(uses)) and not known:
         moved = elements_to_fetch(operand.shape, result, needed, division.factors, rims) * item_bytes(operand.dtype)
     return OpTensor(
-        tensor=tensor, shape=operand.shape, dtype=operand.dtype, found=result, wanted=needed, moved_bytes=moved,
-        parts=_parts(operand.shape, needed, division.factors, rims), rims=rims,
+        tensor=tensor, shape=operand.shape, dtype=operand.dtype, source_layouts=result, target_layouts=needed,
+        moved_bytes=moved, parts=_parts(operand.shape, needed, division.factors, rims), rims=rims,
     )  # fmt: skip
 
 
 def _output(shaped: TypedGraph, division: Division, op: int, output: int) -> OpTensor:
     shape, dtype = shaped.signature(op).outputs[output]
-    gives, kept = division.ways[op].gives[output], division.kept[op][output]
+    gives, kept = division.strategies[op].gives[output], division.kept[op][output]
     moved = 0 if shape is None else item_bytes(dtype) * elements_to_store(shape, gives, kept, division.factors)
     return OpTensor(
-        tensor=f"{shaped.names[op]}:{output}", shape=shape, dtype=dtype, found=gives, wanted=kept, moved_bytes=moved,
-        parts=_parts(shape, kept, division.factors),
+        tensor=f"{shaped.names[op]}:{output}", shape=shape, dtype=dtype, source_layouts=gives, target_layouts=kept,
+        moved_bytes=moved, parts=_parts(shape, kept, division.factors),
     )  # fmt: skip
 
 

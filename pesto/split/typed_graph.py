@@ -160,6 +160,17 @@ class TypedGraph:
         """Number of ops, n."""
         return len(self.names)
 
+    @property
+    def edges(self) -> list[tuple[int, int, int, int]]:
+        """Tail, its output, head and its input of each data edge."""
+        ends = self.src.tolist(), self.output.tolist(), self.dst.tolist(), self.input.tolist()
+        return list(zip(*ends, strict=True))
+
+    @property
+    def uses(self) -> list[tuple[int, int, int]]:
+        """Op, its input and the variable of each use of a variable's handle."""
+        return list(zip(self.use_op.tolist(), self.use_input.tolist(), self.use_variable.tolist(), strict=True))
+
     def signature(self, op: int) -> Signature:
         """Return the signature of an op."""
         return self.signatures[self.signature_of[op]]

@@ -1,4 +1,4 @@
-"""The step of a division, part by part: what each worker runs, and what it takes from whom."""
+"""The step of a division, part by part: what each worker runs, what it takes from whom, and all parts as a `Graph`."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,7 +7,9 @@ from math import prod
 
 import numpy as np
 
-from pesto.split.division import Division, item_bytes
+from pesto.core.errors import UsageError
+from pesto.core.graph import BOUND, CONV, DEPTHWISE, KERNEL_SIZES, MATMUL, PASSES, Graph
+from pesto.split.division import Division, item_bytes, parameter_bytes
 from pesto.split.geometry import (
     PARTIAL,
     WHOLE,
@@ -17,16 +19,16 @@ from pesto.split.geometry import (
     PartAssembly,
     Shape,
     assemble_part,
+    largest_extents,
     part_shape,
-    spread_layout,
     summands,
-    summed_in_two_steps,
+    summing_layout,
     worker_boxes,
 )
-from pesto.split.op_strategy import ONCE_WAY
+from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy
 from pesto.split.ops.op_types import FED
-from pesto.split.typed_graph import TypedGraph
-from solvers.arrays import Bools, Ints, bools, ints
+from pesto.split.typed_graph import Signature, TypedGraph
+from solvers.arrays import Bools, Floats, Ints, bools, ints
 
 CLONE, SLICE, JOIN, REDUCE = range(4)
 """Kind of a part: an op on its worker's parts; a block cut out of a part, by its owner; blocks put together, and
@@ -99,7 +101,7 @@ class WorkerParts:
         if result.kind != CLONE:
             return result.shape
         shape, _ = self.shaped.signature(result.op).outputs[output]
-        gives = self.division.ways[result.op].gives[output]
+        gives = self.division.strategies[result.op].gives[output]
         return None if shape is None else part_shape(shape, gives, self.division.factors)
 
     def output_bytes(self, part: int, output: int) -> int:
@@ -139,6 +141,38 @@ def build_worker_parts(shaped: TypedGraph, division: Division, results: Sequence
     )  # fmt: skip
 
 
+def replica_of(parts: WorkerParts) -> WorkerParts:
+    """Return the first worker's parts, made of what it has itself; its partial sums stay as they are, for the ring."""
+    first = np.array([part.worker == 0 for part in parts.parts])
+    # [p] parts that sum the workers' partial results, or bring the sums: the ring does that.
+    strategies = parts.division.strategies
+    summing_parts = bools(
+        [part.kind != CLONE and PARTIAL in strategies[part.op].gives[part.output] for part in parts.parts]
+    )
+    mine = np.flatnonzero(first & ~summing_parts)
+    number = np.full(len(parts.parts), -1)
+    number[mine] = np.arange(len(mine))
+    # ([e] tail, [e] its output) of each edge, where what the first worker leaves out hands on what it is made from.
+    kept = number >= 0
+    src, output, dst = parts.src.copy(), parts.output.copy(), parts.dst
+    made_from: dict[int, int] = {}
+    for e in np.argsort(dst, kind="stable").tolist():
+        before = made_from.get(int(src[e]), -1)
+        if before >= 0:
+            src[e], output[e] = src[before], output[before]
+        if first[dst[e]] and not kept[dst[e]] and kept[src[e]]:
+            made_from.setdefault(int(dst[e]), e)
+    data = (number[src] >= 0) & (number[parts.dst] >= 0)
+    control = (number[parts.control_src] >= 0) & (number[parts.control_dst] >= 0)
+    return replace(
+        parts, parts=tuple(parts.parts[k] for k in mine.tolist()), src=ints(number[src[data]]), output=output[data],
+        dst=ints(number[parts.dst[data]]), input=parts.input[data],
+        control_src=ints(number[parts.control_src[control]]), control_dst=ints(number[parts.control_dst[control]]),
+        clone=ints(np.where(parts.clone >= 0, number[parts.clone], -1)), results=(), for_results=int(data.sum()),
+        place=parts.place[mine],
+    )  # fmt: skip
+
+
 def _places(
     shaped: TypedGraph, division: Division, parts: list[WorkerPart], results: Sequence[tuple[int, int]]
 ) -> Ints:
@@ -172,10 +206,7 @@ class _PartsBuilder:
         """op -> (producer, output, input) of the data edges whose elements it reads."""
         self.known: dict[int, list[int]] = defaultdict(list)
         """op -> the ops whose outputs it needs no more, as it knows their values."""
-        edges = zip(
-            shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True
-        )
-        for p, output, i, at in edges:
+        for p, output, i, at in shaped.edges:
             signature = shaped.signature(i)
             if signature.inputs[at].value is not None or signature.reads_shapes_alone:
                 self.known[i].append(p)
@@ -201,9 +232,9 @@ class _PartsBuilder:
         """Add the clones of an op, after all that brings their inputs."""
         if not self.needed[op]:
             return
-        way = self.division.ways[op]
-        given = [(at, self.need(p, output, way.need(at))) for p, output, at in self.given[op]]
-        for worker in range(1 if ONCE_WAY in way.names else self.workers):
+        strategy = self.division.strategies[op]
+        given = [(at, self.need(p, output, strategy.need(at))) for p, output, at in self.given[op]]
+        for worker in range(1 if ONCE_WAY in strategy.names else self.workers):
             self.clone[op, worker] = part = self._part(WorkerPart(CLONE, worker, op, 0, None))
             for at, ports in given:
                 self.edges.append((*ports[worker], part, at))
@@ -218,7 +249,7 @@ class _PartsBuilder:
             return self.rows[op, output, need]
         kept = self.division.kept[op][output]
         if (op, output) not in self.stored:
-            gives, shape = self.division.ways[op].gives[output], self.shaped.signature(op).outputs[output][0]
+            gives, shape = self.division.strategies[op].gives[output], self.shaped.signature(op).outputs[output][0]
             clones = [(part, output) for part in self.clone[op].tolist()]
             if PARTIAL in gives:
                 ports = self._reduced(op, output, clones, kept)
@@ -258,12 +289,11 @@ class _PartsBuilder:
     def _reduced(self, op: int, output: int, have: list[Port], kept_layouts: Layouts) -> list[Port]:
         """[K] the parts of `kept`, summed from partial results: where that sends less, summed in parts and gathered."""
         shape, _ = self.shaped.signature(op).outputs[output]
-        way = self.division.ways[op]
-        gives = way.gives[output]
+        strategy = self.division.strategies[op]
+        gives = strategy.gives[output]
         if shape is None:
             raise ValueError(f"op {self.shaped.names[op]}: partial results without a shape")
-        two = summed_in_two_steps(shape, gives, kept_layouts, self.factors)
-        target = spread_layout(shape, gives, kept_layouts, self.factors) if two else kept_layouts
+        target = summing_layout(shape, gives, kept_layouts, self.factors)
         results = summands(gives, self.factors)
         ports = []
         for worker, box in enumerate(worker_boxes(shape, target, self.factors)):
@@ -275,8 +305,8 @@ class _PartsBuilder:
                 self._joined(have, assemble_part(shape, gives, box, worker, self.factors, s), Need(target), made)
                 for s in results
             ]
-            scale = len(results) if way.scaled else 1
-            part = self._part(replace(made, kind=REDUCE, shape=box[1], reducer=way.reducer, scale=scale))
+            scale = len(results) if strategy.scaled else 1
+            part = self._part(replace(made, kind=REDUCE, shape=box[1], reducer=strategy.reducer, scale=scale))
             self.edges += [(*port, part, at) for at, port in enumerate(terms)]
             ports.append((part, 0))
         return self._brought(op, output, ports, target, Need(kept_layouts))
@@ -325,3 +355,145 @@ class _PartsBuilder:
                 pairs = zip(before, after, strict=True) if together else ((a, b) for a in before for b in after)
                 result += [(a, b) for a, b in pairs if a >= 0 and b >= 0]
         return result
+
+
+_MATMUL = {"m": (1,), "n": (2,), "k": (3,)}
+_CONV = {"b": (1,), "ci": (2,), "co": (5,), "x0": (3, 10), "x1": (4, 11)}
+_VOLUME = {**_CONV, "x0": (1,), "x1": (3, 10), "x2": (4, 11)}
+"""The depth of a volume counts as batch."""
+_DEPTHWISE = {**_CONV, "ci": (2, 5), "co": (2, 5)}
+"""Index variable -> the columns of `Graph.kernels` that its cut divides."""
+_TABLES = ("Gather", "ResourceGather", "Scatter", "ResourceScatter")
+"""Beginnings of op types that touch some rows of their first input: their bytes are those of the other tensors."""
+_OUTPUTS_ALONE = frozenset(("Fill", "OnesLike", "Slice", "StridedSlice", "ZerosLike"))
+"""Op types that read no more than they write: their bytes are those of their outputs."""
+
+
+def build_split_step(graph: Graph, parts: WorkerParts, devices: Sequence[str]) -> Graph:
+    """Return the divided step of `graph`, worker w on `devices[w]`; what no accelerator runs stays on the host.
+
+    A clone has its share of the op's work and bytes; blocks are copied, and summed, at the speed of the device's
+    memory. Raise UsageError if there are fewer devices than workers.
+    """
+    g, shaped, division = graph, parts.shaped, parts.division
+    words = {CLONE: "", SLICE: "/block", JOIN: "/joined", REDUCE: "/reduced"}
+    if len(devices) < division.workers:
+        raise UsageError.build(
+            f"{division.workers} workers for {len(devices)} accelerators", remedy="give fewer, or a cluster with more"
+        )
+    names = [
+        f"w{part.worker}/{g.names[part.op]}{words[part.kind]}{'' if part.kind == CLONE else number}"
+        for number, part in enumerate(parts.parts)
+    ]
+    of, kind, worker = (
+        ints([getattr(part, name) for part in parts.parts]) for name in ("op", "kind", "worker")
+    )  # [p] each
+    clones = kind == CLONE
+    (part, output), tensor = np.unique(np.stack([parts.src, parts.output]), axis=1, return_inverse=True)
+    tensor = ints(tensor.reshape(-1))
+    ports = list(zip(part.tolist(), output.tolist(), strict=True))
+    sizes = ints([parts.output_bytes(p, k) for p, k in ports])
+    known = (*g.types, "Slice", "ConcatV2", "AddN")
+    types = tuple(dict.fromkeys(known))
+    type_of = ints([types.index(name) for name in known])[np.where(clones, g.type_of[of], len(g.types) - 1 + kind)]
+    number, dtypes = {name: at for at, name in enumerate(g.dtypes)}, []
+    for p, k in ports:
+        made = parts.parts[p]
+        dtype = shaped.signature(made.op).outputs[k if made.kind == CLONE else made.output][1]
+        dtypes.append(number.get(dtype, -1))
+    # Ops run on an accelerator with all of their group; blocks are cut and put together where the op ran.
+    fast = bools(g.runs_on[:, [k for k, name in enumerate(g.kinds) if name != "cpu"]].any(axis=1))
+    grouped = np.flatnonzero(g.group >= 0)
+    fast = bools(fast & ~np.isin(g.group, np.unique(g.group[grouped[~fast[grouped]]])))[of]
+    host = np.array([[name == "cpu" for name in g.kinds]])
+    # In a partial split whole ops, and what the first worker brings for them, may be on any device.
+    once = np.array([ONCE_WAY in strategy.names for strategy in division.strategies])
+    free = np.where(clones, once[of], worker == 0) & bool((once & ~shaped.once).any())
+    held = np.zeros(g.ops, dtype=np.int64)
+    np.add.at(held, shaped.handle, parameter_bytes(shaped, division))
+    held = np.where(held > 0, held, g.param_bytes)
+    cuts, share, divisors = _shares(graph, parts)
+    moved = np.where(clones, np.ceil(g.moved_bytes[of] * share[of]).astype(np.int64), _copied(parts, sizes, tensor))
+    kernels = np.where(clones[:, None], -(-g.kernels[of] // divisors[of]), 0)
+    passes = clones & (g.kernels[of, 0] == PASSES)
+    kernels[passes, 2] = (g.kernels[of[passes], 2] * share[of[passes]]).astype(np.int64)
+    return Graph(
+        names=tuple(names), types=types, type_of=type_of, tensor_op=ints(part), tensor_bytes=sizes,
+        src=parts.src, dst=parts.dst, tensor=tensor, control_src=parts.control_src, control_dst=parts.control_dst,
+        group=np.where(clones & (g.group[of] >= 0), g.group[of] * len(devices) + worker, -1),
+        kinds=g.kinds, runs_on=np.where(clones[:, None], g.runs_on[of], fast[:, None] != host),
+        param_bytes=np.where(clones, held[of], 0), flops=np.where(clones, g.flops[of] / cuts[of], 0.0),
+        moved_bytes=ints(moved), launches=np.where(clones, g.launches[of], moved > 0),
+        given_kinds=g.given_kinds, given_s=np.where(clones[:, None], g.given_s[of] / cuts[of, None], np.nan),
+        source=f"{g.source}, in {'x'.join(map(str, division.factors))} parts", batch=g.batch,
+        feed_shapes=g.feed_shapes, dtypes=g.dtypes, dtype_of=g.dtype_of[of], tensor_dtype=ints(dtypes),
+        loose=np.where(clones, g.loose[of], BOUND), kernels=ints(kernels), way=g.way,
+        devices=tuple(devices), device_of=np.where(fast & ~free, worker, -1),
+    )  # fmt: skip
+
+
+def _shares(graph: Graph, parts: WorkerParts) -> tuple[Floats, Floats, Ints]:
+    """[n] parts that an op's work is cut into, [n] share of its bytes, [n, 12] divisors of its kernel's sizes."""
+    division, shaped, forms = parts.division, parts.shaped, graph.kernels[:, 0].tolist()
+    known: dict[tuple[int, OpStrategy, int], tuple[float, float, list[int]]] = {}
+    rows = []
+    for op, kind in enumerate(shaped.signature_of.tolist()):
+        key = (kind, division.strategies[op], forms[op])
+        if key not in known:
+            known[key] = work_share(shaped.signatures[kind], division.strategies[op], forms[op], division.factors)
+        rows.append(known[key])
+    cuts, share, divisors = zip(*rows, strict=True)
+    return np.array(cuts, dtype=np.float64), np.array(share, dtype=np.float64), np.array(divisors)
+
+
+def _copied(parts: WorkerParts, sizes: Ints, tensor: Ints) -> Ints:
+    """[p] bytes that parts other than clones read and write: each input once, and the output."""
+    copied = np.zeros(len(parts.parts), dtype=np.int64)
+    given = np.zeros(len(parts.parts), dtype=np.int64)
+    np.add.at(copied, parts.dst, sizes[tensor])
+    given[parts.src] = sizes[tensor]
+    edge = {dst: e for e, dst in enumerate(parts.dst.tolist())}
+    for number, part in enumerate(parts.parts):
+        # TensorFlow hands on one block as it is, and consecutive rows of a tensor, without a copy.
+        free = part.kind == JOIN and part.axis < 0
+        if part.kind == SLICE:
+            copied[number] = given[number]
+            if part.shape is not None:
+                e = edge[number]
+                source = parts.output_shape(int(parts.src[e]), int(parts.output[e]))
+                free = source is not None and part.shape[1:] == source[1:]
+        copied[number] = 0 if free else copied[number] + given[number]
+    return ints(copied)
+
+
+def work_share(signature: Signature, strategy: OpStrategy, form: int, factors: Shape) -> tuple[float, float, list[int]]:
+    """Return the parts of an op's work, the share of its bytes, and the divisors of its kernel's sizes."""
+    cut = [(name, k) for name, k in zip(strategy.names, factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
+    whole = part = 0
+    read = (
+        () if signature.type in _OUTPUTS_ALONE else range(int(signature.type.startswith(_TABLES)), len(strategy.needs))
+    )
+    tensors = [(signature.inputs[at].shape, signature.inputs[at].dtype, strategy.need(at)) for at in read]
+    tensors += [
+        (shape, dtype, Need(gives)) for (shape, dtype), gives in zip(signature.outputs, strategy.gives, strict=True)
+    ]
+    for shape, dtype, need in tensors:
+        if shape is not None:
+            whole += prod(shape) * item_bytes(dtype)
+            part += prod(largest_extents(shape, need, factors)) * item_bytes(dtype)
+    divisors = [1] * (1 + max(KERNEL_SIZES))
+    for name, k in cut:
+        columns = _DEPTHWISE.get(name, ()) if DEPTHWISE <= form < PASSES else ()
+        if form == MATMUL:
+            columns = _MATMUL.get(name, (4,))
+            if signature.type == "Einsum":
+                # A letter is m, n, k or batch by which of both factors and of the result have it.
+                equation, _, made = str(signature.attribute("equation", "")).partition("->")
+                left, _, right = equation.partition(",")
+                both = name in left and name in right
+                columns = ((4,) if name in made else (3,)) if both else (1,) if name in left else (2,)
+        elif CONV <= form < DEPTHWISE:
+            columns = (_VOLUME if "Conv3D" in signature.type else _CONV).get(name, ())
+        for column in columns:
+            divisors[column] *= k
+    return float(prod(k for _, k in cut)), part / whole if whole else 1.0, divisors

@@ -325,11 +325,11 @@ def _split_bounds(split: SplitFile, bounds: split_check.SplitBounds | None) -> d
     return {
         "status": split.status,
         "bound_bytes": split.bound_bytes,
-        "recomputed_bound_bytes": bounds.found[-1] if bounds else None,
+        "recomputed_bound_bytes": bounds.recomputed[-1] if bounds else None,
         "bound_confirmed": bounds is not None and bounds.confirmed,
         "cuts": [
             {**msgspec.to_builtins(cut), "recomputed_bound_bytes": bound}
-            for cut, bound in zip(split.cuts, bounds.found if bounds else [None] * len(split.cuts), strict=True)
+            for cut, bound in zip(split.cuts, bounds.recomputed if bounds else [None] * len(split.cuts), strict=True)
         ],
         "rests_on": list(bounds.rests_on) if bounds else [],
         "not_checked": split_check.unconfirmed_claims(split, bounds),
@@ -344,7 +344,7 @@ def _split_bound(split: SplitFile, bounds: split_check.SplitBounds | None) -> st
     if bounds is None:
         return f"{claim}, which is the word of the method {split.method}: its cuts were not made one by one"
     after = " after the cuts before it, for each cut" if len(split.cuts) > 1 else ""
-    known = "confirmed" if bounds.confirmed else f"not confirmed, only {size(bounds.found[-1])} of the last cut"
+    known = "confirmed" if bounds.confirmed else f"not confirmed, only {size(bounds.recomputed[-1])} of the last cut"
     number, least, value = least_known([(cut.bound_bytes, cut.bytes) for cut in split.cuts])
     wide = f" (cut {number} has {size(least)}, of {size(value)})" if number < len(split.cuts) else ""
     return f"{claim}{after}{wide}: {known}, by solving again; that rests on {', '.join(bounds.rests_on)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pesto.choosing.comparison.contest import Comparison, Entrants, MethodEntry, chosen_methods, compete
 from pesto.choosing.comparison.methods import METHODS
-from pesto.choosing.strategy_choice.choice import StrategyChoice, choose
+from pesto.choosing.strategy_choice.choice import PlacementPlan, StrategyChoice, choose
 from pesto.choosing.strategy_choice.timed_split import (
     TimedSplit,
     accelerators_for,
@@ -19,7 +19,6 @@ from pesto.choosing.strategy_choice.timed_split import (
     rules_for,
     time_split,
 )
-from pesto.choosing.whatif.grid import accelerators
 from pesto.choosing.whatif.points import Sweep, SweepTask, sweep
 from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
@@ -118,8 +117,6 @@ class Chosen:
 
     request: SolveRequest
     graph: Graph
-    shapes: TypedGraph | str
-    """Shapes of the step's ops, or why there are none."""
     choice: StrategyChoice
 
     @property
@@ -130,37 +127,35 @@ class Chosen:
     @property
     def is_plan(self) -> bool:
         """True for a placement, False for a split."""
-        return self.choice.chosen.outcome is not None
+        return isinstance(self.choice.chosen, PlacementPlan)
 
     def dumps(self) -> bytes:
         """Return the bytes of the file of the plan or split."""
         chosen = self.choice.chosen
-        if chosen.outcome is not None:
+        if isinstance(chosen, PlacementPlan):
             return dumps(chosen.outcome.plan)
-        if chosen.cut is None or isinstance(self.shapes, str):
-            raise ValueError("neither a plan nor a split was chosen")
-        return dumps_split(self.shapes, chosen.cut.split, time_limit_s=self.request.settings.time_limit_s)
+        return dumps_split(chosen.shaped, chosen.timed.split, time_limit_s=self.request.settings.time_limit_s)
 
     def save(self, path: Path) -> None:
         """Write the plan or the split."""
         chosen = self.choice.chosen
-        if chosen.outcome is not None:
+        if isinstance(chosen, PlacementPlan):
             save(chosen.outcome.plan, path)
-        elif chosen.cut is not None and not isinstance(self.shapes, str):
-            save_split(self.shapes, chosen.cut.split, path, time_limit_s=self.request.settings.time_limit_s)
+        else:
+            save_split(chosen.shaped, chosen.timed.split, path, time_limit_s=self.request.settings.time_limit_s)
 
     def as_object(self, out: Path) -> dict[str, Any]:
         """Return what --json prints."""
-        return choice_object(self.shapes, self.choice, out)
+        return choice_object(self.choice, out)
 
     def page(self, named: Named, out: Path) -> str:
         """Return what is printed for people."""
-        return choice_page(self.shapes, self.choice, out, named.source, named.cluster)
+        return choice_page(self.choice, out, named.source, named.cluster)
 
     def summary(self) -> dict[str, Any]:
         """Return the figures of the result of a job."""
         chosen = self.choice.chosen
-        plan = None if chosen.outcome is None else chosen.outcome.plan
+        plan = chosen.outcome.plan if isinstance(chosen, PlacementPlan) else None
         return {
             "kind": chosen.name,
             "lower_bound_s": None if plan is None else plan.provenance.lower_bound_ticks * plan.tick_s,
@@ -213,7 +208,7 @@ def choose_kind(request: SolveRequest, context: Context) -> Chosen:
         left = replace(settings, time_limit_s=settings.time_limit_s - counted_s)
         choice = choose((graph, shapes), cluster, costs, left, watch, cuts=cuts)
         hold()
-        found = Chosen(request=request, graph=graph, shapes=shapes, choice=choice)
+        found = Chosen(request=request, graph=graph, choice=choice)
         context.keep_result(found)
     return found
 
@@ -327,7 +322,7 @@ def sweep_step(request: SweepRequest, context: Context, on_point: Callable[[Swee
     Errors of reading the step, its cluster and costs. A point without a plan is a row that says why.
     """
     machine = as_cluster(request.cluster)
-    grid = request.options.grid(len(accelerators(machine)))
+    grid = request.options.grid(len(machine.accelerators))
     graph = read_step(request.source, context)
     as_costs(graph, machine, request.costs)  # a profile that is refused ends it here, not in every row
     task = SweepTask(

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pesto.choosing.comparison.methods import METHODS, Case, NoProposalError, Proposal
-from pesto.choosing.strategy_choice.data_parallel import DataParallel
-from pesto.choosing.strategy_choice.timed_split import shortfall
+from pesto.choosing.strategy_choice.timed_split import DataParallel, formulate_any, shortfall
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
@@ -19,13 +18,12 @@ from pesto.core.memory import measure
 from pesto.core.option import expect
 from pesto.core.plans.notebook import html_table
 from pesto.core.plans.plan import Plan, verify
-from pesto.core.problem import TICK_S, build_problem, payloads
+from pesto.core.problem import TICK_S, payloads
 from pesto.core.quantities import duration, plural
 from pesto.core.settings import Settings
 from pesto.planning.coarsen.quotient import shortest
 from pesto.planning.placement_rules import accelerators
-from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import Candidate
 from pesto.planning.solving.quick_candidates import cpu_deadline, repair_candidate
 from pesto.planning.solving.record import SolveRecord, make_plan
 from pesto.split.split_search import Split
@@ -223,12 +221,8 @@ def compete(
 
     `settings.time_limit_s` is for each method that would otherwise not end, and for the exact solver.
     """
-    proof = ""  # that nothing can fit
-    try:
-        problem = formulate(graph, costs, cluster, settings)
-    except InfeasibleError as infeasible:
-        problem, proof = build_problem(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
-    bench = CandidateEvaluator.of(graph, problem)
+    bench, proof = formulate_any(graph, costs, cluster, settings)
+    problem = bench.problem
     case = Case(bench=bench, cluster=cluster, costs=costs, alive=problem.memory, settings=settings)
     alone = METHODS["framework-default"].propose(case)
     alive = measure(graph, bench.placed("single", "", alone.device).timeline).alive
@@ -270,7 +264,7 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Meth
             cut = proposal.cut
             case = replace(case, bench=cut.bench, costs=cut.costs)
             bound = quick_bounds.best(cut.bench.problem)
-            record = replace(record, graph=cut.graph, costs=cut.costs, bound=bound)
+            record = replace(record, graph=cut.bench.graph, costs=cut.costs, bound=bound)
         candidate, seconds, mended = _run_and_repair(name, proposal, case)
         plan = None
         if candidate.fits:

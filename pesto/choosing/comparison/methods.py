@@ -6,8 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto.choosing.strategy_choice.data_parallel import DataParallel, data_parallel
-from pesto.choosing.strategy_choice.timed_split import TimedSplit, accelerators_of, cut_and_time, factorings, quickest
+from pesto.choosing.strategy_choice.timed_split import (
+    DataParallel,
+    TimedSplit,
+    cut_and_time,
+    data_parallel,
+    factorings,
+    quickest,
+)
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import NothingFoundError, PestoError, UsageError
@@ -182,7 +188,7 @@ def _cut(case: Case) -> Proposal:
     if case.shaped is None:
         raise NoProposalError("refused", case.shapeless)
     began, result, why = time.perf_counter(), list[TimedSplit](), list[str]()
-    cuts_of_all = factorings(len(accelerators_of(case.cluster)))
+    cuts_of_all = factorings(len(case.cluster.accelerators))
     for factors in cuts_of_all:
         step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s / len(cuts_of_all)
         try:

@@ -4,15 +4,21 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from typing import Protocol, runtime_checkable
 
-from pesto.choosing.strategy_choice.data_parallel import DataParallel, data_parallel
-from pesto.choosing.strategy_choice.partial_split import split_partially
-from pesto.choosing.strategy_choice.timed_split import BoardCluster, TimedSplit, cut_and_time, first_board, shortfall
+from pesto.choosing.strategy_choice.partial_split import Placement, split_partially
+from pesto.choosing.strategy_choice.timed_split import (
+    TimedSplit,
+    cut_and_time,
+    data_parallel,
+    first_board,
+    shortfall,
+)
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError, describe_error
@@ -38,7 +44,7 @@ BOARD_SHARE = 0.5
 ANY_GAP = 0.999
 """A gap that every plan meets, so that no engine is started."""
 LEAST_S = 1.0
-"""Seconds that placing has at least."""
+"""Minimum seconds for placing."""
 _NO_PLAN = (InfeasibleError, NothingFoundError, UsageError)
 """Errors that say that a kind has no plan here; all others are failures of the search for it."""
 _log = logging.getLogger("pesto")
@@ -46,58 +52,74 @@ _log = logging.getLogger("pesto")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StrategyPlan:
-    """One kind of plan, and what its step comes to; all times are modelled, but for `seconds`."""
+    """One kind of plan, of a subclass if it may be chosen; all times are modelled, but for `seconds`."""
 
     name: str
     """place, data-parallel, split with its cuts: split 2x2, or both with how many parts long ops are in: both 4."""
     kind: str
     """PLACE, SPLIT, BOTH or DATA_PARALLEL."""
     seconds: float
-    """Measured: to find it."""
+    """Measured seconds of the search for it."""
     why: str = ""
-    """Why there is none, or why it does not fit."""
+    """Reason why there is none, or why it does not fit."""
     proven: bool = False
     """True where that is a proof."""
-    outcome: SolveOutcome | None = field(default=None, repr=False)
-    """The solve of a placement."""
-    board: tuple[BoardCluster, SolveOutcome] | None = field(default=None, repr=False)
-    """For a placement, one board of several, and the placement there that it began from."""
-    cut: TimedSplit | None = field(default=None, repr=False)
-    """The timed split, whole or partial."""
-    rival: DataParallel | None = field(default=None, repr=False)
-    """The estimate of data parallelism: shown beside the others, and never chosen, since it is no plan."""
     error: BaseException | None = field(default=None, repr=False)
-    """The error that ended the search for this kind, if one did; KeyboardInterrupt after Ctrl-C."""
+    """Error that ended the search for this kind, if one did; KeyboardInterrupt after Ctrl-C."""
 
-    @property
-    def makespan_s(self) -> float | None:
-        """Predicted seconds of a step; None where there is no plan of the kind."""
-        if self.outcome is not None:
-            return self.outcome.plan.makespan_s
-        if self.rival is not None:
-            return self.rival.makespan_s
-        return self.cut.candidate.makespan * TICK_S if self.cut is not None else None
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """Most bytes that are alive on one accelerator, or host; None where there is no plan of the kind."""
-        if self.outcome is not None:
-            return max(self.outcome.plan.peak_bytes.values())
-        if self.rival is not None:
-            return self.rival.peak_bytes
-        return int(self.cut.candidate.peak.max()) if self.cut is not None else None
-
-    @property
-    def fits(self) -> bool:
-        """True where there is a plan whose peaks are within every device's memory."""
-        if self.rival is not None:
-            return self.rival.replica.fits
-        return self.outcome is not None or (self.cut is not None and self.cut.candidate.fits)
+    makespan_s: float | None = None
+    """Predicted seconds of a step; None where there is no plan of the kind."""
+    peak_bytes: int | None = None
+    """Most bytes that are alive on one accelerator, or host; None where there is no plan of the kind."""
+    fits: bool = False
+    """True where there is a plan whose peaks are within every device's memory."""
 
     @property
     def interrupted(self) -> bool:
         """True where Ctrl-C ended the search for it."""
-        return isinstance(self.error, KeyboardInterrupt) or (self.outcome is not None and self.outcome.interrupted)
+        return isinstance(self.error, KeyboardInterrupt)
+
+    @property
+    def step_s(self) -> float:
+        """Predicted seconds of a step; infinite where there is no plan of the kind."""
+        return math.inf if self.makespan_s is None else self.makespan_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacementPlan(StrategyPlan):
+    """A placement of whole ops."""
+
+    placements: tuple[Placement, ...] = field(repr=False)
+    """The placement on one board of several that it began from, if any, and the one on the whole cluster."""
+
+    @property
+    def outcome(self) -> SolveOutcome:
+        """Outcome of the solve on the whole cluster."""
+        return self.placements[-1][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SplitPlan(StrategyPlan):
+    """A split, whole or partial, timed on the cluster."""
+
+    shaped: TypedGraph = field(repr=False)
+    timed: TimedSplit = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrategyChoice:
+    """All kinds that were tried, and the one that was chosen."""
+
+    kinds: tuple[StrategyPlan, ...]
+    chosen: PlacementPlan | SplitPlan
+    """The shortest step that fits."""
+    reason: str
+    """Reason why none of the others was chosen."""
+
+    @property
+    def interrupted(self) -> bool:
+        """True where Ctrl-C ended a search."""
+        return any(kind.interrupted for kind in self.kinds)
 
 
 @runtime_checkable
@@ -129,22 +151,6 @@ class _WithoutPlans:
             self._watch.begins(stage)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StrategyChoice:
-    """All kinds that were tried, and the one that was chosen."""
-
-    kinds: tuple[StrategyPlan, ...]
-    chosen: StrategyPlan
-    """The shortest step that fits."""
-    reason: str
-    """The others, as far as they are known."""
-
-    @property
-    def interrupted(self) -> bool:
-        """True where Ctrl-C ended a search."""
-        return any(kind.interrupted for kind in self.kinds)
-
-
 def choose(
     step: tuple[Graph, TypedGraph | str], cluster: Cluster, costs: Costs, settings: Settings, watch: Watch, *,
     cuts: Sequence[Shape],
@@ -165,75 +171,62 @@ def choose(
     A watch that takes plans (`pesto.planning.solving.tracker.PlanWatch`) is given placements of the whole step on the
     whole cluster, one that takes splits (`SplitWatch`) each split that fits.
     """
-    began = time.monotonic()
     graph, shapes = step
-    to_cut = None if isinstance(shapes, str) else (graph, shapes)
-    search = _StrategySearch()
-    bound: float | None = None
-    known = ""
-
-    def left_s() -> float:
-        """Return seconds of the limit that are left; when deterministic all, since cuts seldom take theirs."""
-        spent = 0.0 if settings.deterministic else time.monotonic() - began
-        return max(0.0, settings.time_limit_s - spent)
-
-    def place() -> Iterator[StrategyPlan]:
-        nonlocal bound, known
-        best = min((kind.makespan_s or 0.0 for kind in search.kinds if kind.fits), default=None)
-        try:
-            ticks, known = quick_bounds.best(formulate(graph, costs, cluster, settings))
-            bound = ticks * TICK_S
-        except PestoError as none:  # placing fails with the same error, and its row says so
-            bound, known = None, str(none)
-        left = max(LEAST_S, left_s())
-        beaten = best is not None and bound is not None and best < bound
-        asked = replace(settings, time_limit_s=left if to_cut is None else left * (1 - BOTH_SHARE))
-        if beaten:
-            asked = replace(asked, time_limit_s=0.0) if settings.deterministic else replace(asked, gap=ANY_GAP)
-        starts = time.monotonic()
-        outcome, board = place_from_board(graph, cluster, costs, asked, watch)
-        seconds = time.monotonic() - starts
-        yield StrategyPlan(name=PLACE, kind=PLACE, seconds=seconds, outcome=outcome, board=board)
-
-    def both(step: tuple[Graph, TypedGraph]) -> Iterator[StrategyPlan]:
-        left = left_s() * (BOTH_SHARE if settings.deterministic else 1.0)
-        if left == 0 < settings.time_limit_s:
-            return
-        yield from _both(step, cluster, replace(settings, time_limit_s=left), search.kinds, watch)
-
-    for factors in cuts:
-        if to_cut is None:
-            search.kinds.append(StrategyPlan(name=_split_name(factors), kind=SPLIT, seconds=0.0, why=str(shapes)))
-        else:
-            cut = partial(_cut, to_cut, cluster, settings, factors, len(cuts), watch)
-            search.run(_split_name(factors), SPLIT, cut)
-    search.run(PLACE, PLACE, place)
-    if to_cut is not None:
-        search.run(BOTH, BOTH, partial(both, to_cut))
-    fitting = [kind for kind in search.kinds if kind.fits]
-    if not fitting:
-        raise _nothing(search.kinds)
-    chosen = min(reversed(fitting), key=lambda kind: kind.makespan_s or 0.0)
-    reason = _reason(chosen, search.kinds, bound, known)
-    if to_cut is not None:
-        seconds = CUTTING_SHARE * settings.time_limit_s if settings.deterministic else left_s()
-        search.run(DATA_PARALLEL, DATA_PARALLEL, partial(_rival, to_cut, cluster, settings, max(LEAST_S, seconds)))
+    search = _StrategySearch(graph, cluster, costs, settings, watch)
+    if isinstance(shapes, str):
+        search.kinds += [StrategyPlan(name=_split_name(cut), kind=SPLIT, seconds=0.0, why=shapes) for cut in cuts]
+        _place(search, share=1.0)
+    else:
+        for factors in cuts:
+            _split(search, shapes, factors, len(cuts))
+        _place(search, share=1 - BOTH_SHARE)
+        _cut_long_ops(search, shapes)
+    if not search.fitting:
+        failures = [kind.error for kind in search.kinds if kind.error and not isinstance(kind.error, _NO_PLAN)]
+        if failures:
+            raise next((error for error in failures if isinstance(error, KeyboardInterrupt)), failures[0])
+        error = InfeasibleError if all(kind.proven for kind in search.kinds) else NothingFoundError
+        raise error("; ".join(f"{kind.name}: {kind.why}" for kind in search.kinds))
+    chosen = min(reversed(search.fitting), key=lambda kind: kind.step_s)
+    reason = _reason(search, chosen)
+    if not isinstance(shapes, str):
+        _estimate_replicas(search, shapes)
     return StrategyChoice(kinds=tuple(search.kinds), chosen=chosen, reason=reason)
 
 
 class _StrategySearch:
     """The kinds that were searched for so far; none is searched for after Ctrl-C."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> None:
+        self.graph, self.cluster, self.costs, self.settings, self.watch = graph, cluster, costs, settings, watch
         self.kinds: list[StrategyPlan] = []
+        self.bound_s: float | None = None
+        """Lower bound on the seconds of all placements; None where there is none, or before placing."""
+        self.bound_name = ""
+        """Argument that gives the bound."""
+        self._began = time.monotonic()
 
-    def run(self, name: str, kind: str, find: Callable[[], Iterable[StrategyPlan]]) -> None:
-        """Add the kinds that `find` gives, or one that says why it failed."""
-        if any(each.interrupted for each in self.kinds):
-            return
+    @property
+    def fitting(self) -> list[PlacementPlan | SplitPlan]:
+        """The plans so far that fit the memory."""
+        return [kind for kind in self.kinds if isinstance(kind, PlacementPlan | SplitPlan) and kind.fits]
+
+    @property
+    def interrupted(self) -> bool:
+        """True once Ctrl-C has ended a search."""
+        return any(kind.interrupted for kind in self.kinds)
+
+    def left_s(self) -> float:
+        """Return seconds of the limit that are left; when deterministic all, since cuts seldom take theirs."""
+        spent = 0.0 if self.settings.deterministic else time.monotonic() - self._began
+        return max(0.0, self.settings.time_limit_s - spent)
+
+    @contextmanager
+    def attempt(self, name: str, kind: str) -> Iterator[None]:
+        """Add a kind that says why it failed, if an error ends the block before it adds one."""
         began, before = time.monotonic(), len(self.kinds)
         try:
-            self.kinds += find()
+            yield
         except (Exception, KeyboardInterrupt) as error:  # whatever it is, the other kinds' plans are kept
             cause = KeyboardInterrupt() if struck(error) else error
             why = "interrupted" if isinstance(cause, KeyboardInterrupt) else describe_error(cause, None).text
@@ -247,89 +240,76 @@ class _StrategySearch:
             if not isinstance(cause, (PestoError, KeyboardInterrupt)):
                 _log.warning("%s: %s", name, why, exc_info=cause if os.environ.get("PESTO_TRACEBACK") else None)
 
+    def offer_splits(self, shaped: TypedGraph, splits: Sequence[TimedSplit]) -> None:
+        """Give the shortest of these that fits to a watch that takes splits."""
+        fitting = [timed for timed in splits if timed.candidate.fits]
+        if fitting and isinstance(self.watch, SplitWatch):
+            best = min(fitting, key=lambda timed: timed.candidate.makespan)
+            encoded = partial(dumps_split, shaped, best.split, time_limit_s=self.settings.time_limit_s)
+            self.watch.take_split(best.candidate.makespan * TICK_S, encoded)
 
-def _nothing(kinds: Sequence[StrategyPlan]) -> BaseException:
-    failed = [kind.error for kind in kinds if kind.error is not None and not isinstance(kind.error, _NO_PLAN)]
-    if failed:
-        return next((error for error in failed if isinstance(error, KeyboardInterrupt)), failed[0])
-    error = InfeasibleError if all(kind.proven for kind in kinds) else NothingFoundError
-    return error("; ".join(f"{kind.name}: {kind.why}" for kind in kinds))
-
-
-def _rival(
-    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, seconds: float
-) -> Iterator[StrategyPlan]:
-    began = time.monotonic()
-    result = data_parallel(step, cluster, settings, seconds=seconds)
-    why = "" if result.replica.fits else shortfall(result.replica, cluster)
-    yield StrategyPlan(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, rival=result, why=why)
-
-
-def _cut(
-    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, factors: Shape, many: int, watch: Watch
-) -> Iterator[StrategyPlan]:
-    """Yield the shorter of a split for bytes and one for seconds, and of their first cuts alone."""
-    began = time.monotonic()
-    seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s / many)
-    result: tuple[TimedSplit, ...] = ()
-    try:
-        for better in cut_and_time(step, factors, cluster, settings, seconds=seconds):
-            result = better
-            _tell_splits(step[1], better, settings, watch)
-    finally:  # also after Ctrl-C, what was found until then is kept
-        took = time.monotonic() - began
-        for each in result:
-            name = _split_name(each.split.division.factors)
-            short = "" if each.candidate.fits else each.proof or shortfall(each.candidate, cluster)
-            yield StrategyPlan(name=name, kind=SPLIT, seconds=took, cut=each, why=short, proven=bool(each.proof))
-
-
-def _both(
-    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, kinds: Sequence[StrategyPlan], watch: Watch
-) -> Iterator[StrategyPlan]:
-    """Cut the long ops of the placement, the last of `kinds`; yield nothing unless that is the shortest that fits."""
-    placed = kinds[-1]
-    if placed.outcome is None:
-        return
-    began = time.monotonic()
-    placements = [(cluster, placed.outcome)]
-    if placed.board is not None:
-        placements.insert(0, (placed.board[0].cluster, placed.board[1]))
-    whole = sorted(
-        (kind for kind in kinds if kind.kind == SPLIT and kind.fits), key=lambda kind: kind.makespan_s or 0.0
-    )
-    splits = [kind.cut.split for kind in whole if kind.cut is not None]
-    best = split_partially(step, cluster, settings, placements, _WithoutPlans(watch), splits)
-    if best is None:
-        return
-    _tell_splits(step[1], [best], settings, watch)
-    name, short = (
-        f"{BOTH} {best.split.division.workers}",
-        "" if best.candidate.fits else shortfall(best.candidate, cluster),
-    )
-    both = StrategyPlan(name=name, kind=BOTH, seconds=time.monotonic() - began, cut=best, why=short)
-    least = min((kind.makespan_s or 0.0 for kind in kinds if kind.fits), default=math.inf)
-    if (both.makespan_s or 0.0) < least:
-        yield both
-
-
-def _tell_splits(shaped: TypedGraph, splits: Sequence[TimedSplit], settings: Settings, watch: Watch) -> None:
-    """Give the shortest of these that fits to a watch that takes splits."""
-    fitting = [each for each in splits if each.candidate.fits]
-    if fitting and isinstance(watch, SplitWatch):
-        best = min(fitting, key=lambda each: each.candidate.makespan)
-        encoded = partial(dumps_split, shaped, best.split, time_limit_s=settings.time_limit_s)
-        watch.take_split(best.candidate.makespan * TICK_S, encoded)
+    def split_plan(self, kind: str, shaped: TypedGraph, timed: TimedSplit, seconds: float) -> SplitPlan:
+        """Return a timed split as a kind of plan."""
+        best, factors = timed.candidate, timed.split.division.factors
+        return SplitPlan(
+            name=_split_name(factors) if kind == SPLIT else f"{BOTH} {prod(factors)}", kind=kind, seconds=seconds,
+            why="" if best.fits else timed.proof or shortfall(best, self.cluster), proven=bool(timed.proof),
+            makespan_s=timed.makespan_s, peak_bytes=int(best.peak.max()), fits=best.fits, shaped=shaped, timed=timed,
+        )  # fmt: skip
 
 
 def _split_name(factors: Shape) -> str:
     return f"{SPLIT} {'x'.join(map(str, factors))}"
 
 
-def place_from_board(
-    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch
-) -> tuple[SolveOutcome, tuple[BoardCluster, SolveOutcome] | None]:
-    """Place on the whole cluster, from a placement on one board where there are several; return both.
+def _split(search: _StrategySearch, shaped: TypedGraph, factors: Shape, cuts: int) -> None:
+    """Add the shorter of a split for bytes and one for seconds, and of their first cuts alone."""
+    if search.interrupted:
+        return
+    with search.attempt(_split_name(factors), SPLIT):
+        began = time.monotonic()
+        seconds = max(LEAST_S, CUTTING_SHARE * search.settings.time_limit_s / cuts)
+        result: tuple[TimedSplit, ...] = ()
+        try:
+            step = search.graph, shaped
+            for better in cut_and_time(step, factors, search.cluster, search.settings, seconds=seconds):
+                result = better
+                search.offer_splits(shaped, better)
+        finally:  # also after Ctrl-C, what was found until then is kept
+            took = time.monotonic() - began
+            search.kinds += [search.split_plan(SPLIT, shaped, timed, took) for timed in result]
+
+
+def _place(search: _StrategySearch, *, share: float) -> None:
+    """Add a placement, in a share of the time that is left; a quick one where a split is shorter than any can be."""
+    if search.interrupted:
+        return
+    with search.attempt(PLACE, PLACE):
+        best_s = min((kind.step_s for kind in search.fitting), default=math.inf)
+        try:
+            problem = formulate(search.graph, search.costs, search.cluster, search.settings)
+            bound, search.bound_name = quick_bounds.best(problem)
+            search.bound_s = bound * TICK_S
+        except PestoError as error:  # placing fails with the same error, and its row says so
+            search.bound_name = str(error)
+        settings = replace(search.settings, time_limit_s=max(LEAST_S, search.left_s()) * share)
+        if search.bound_s is not None and best_s < search.bound_s:
+            fixed = settings.deterministic
+            settings = replace(settings, time_limit_s=0.0) if fixed else replace(settings, gap=ANY_GAP)
+        began = time.monotonic()
+        placements = place_from_board(search.graph, search.cluster, search.costs, settings, search.watch)
+        outcome = placements[-1][1]
+        search.kinds.append(
+            PlacementPlan(
+                name=PLACE, kind=PLACE, seconds=time.monotonic() - began, placements=tuple(placements),
+                makespan_s=outcome.plan.makespan_s, peak_bytes=max(outcome.plan.peak_bytes.values()), fits=True,
+                error=KeyboardInterrupt() if outcome.interrupted else None,
+            )
+        )  # fmt: skip
+
+
+def place_from_board(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> list[Placement]:
+    """Place on one board, where there are several, and from there on the whole cluster; return both, that one last.
 
     InfeasibleError, NothingFoundError, SolverError of `pesto.planning.solving.flow.solve`.
     """
@@ -337,23 +317,61 @@ def place_from_board(
     if board is not None:
         some = replace(settings, time_limit_s=BOARD_SHARE * settings.time_limit_s)
         with suppress(InfeasibleError, NothingFoundError):
-            there = solve(graph, board.cluster, board.costs, some, _WithoutPlans(watch))
+            there = solve(graph, *board, some, _WithoutPlans(watch))
     if board is None or there is None:
-        return solve(graph, cluster, costs, settings, watch), None
+        return [(cluster, solve(graph, cluster, costs, settings, watch))]
     rest = replace(settings, time_limit_s=(1 - BOARD_SHARE) * settings.time_limit_s)
     before = EarlierPlans(start=there.plan, spent_s=math.inf if there.interrupted else 0.0)
-    outcome = solve(graph, cluster, costs, rest, watch, before)
-    return outcome, (board, there)
+    return [(board[0], there), (cluster, solve(graph, cluster, costs, rest, watch, before))]
 
 
-def _reason(chosen: StrategyPlan, kinds: Sequence[StrategyPlan], bound: float | None, known: str) -> str:
+def _cut_long_ops(search: _StrategySearch, shaped: TypedGraph) -> None:
+    """Cut the long ops of the placement, the last kind so far; add nothing unless that is the shortest that fits."""
+    left = search.left_s() * (BOTH_SHARE if search.settings.deterministic else 1.0)
+    placed = search.kinds[-1]
+    if search.interrupted or not isinstance(placed, PlacementPlan) or left == 0 < search.settings.time_limit_s:
+        return
+    with search.attempt(BOTH, BOTH):
+        began = time.monotonic()
+        whole = sorted((kind for kind in search.fitting if isinstance(kind, SplitPlan)), key=lambda kind: kind.step_s)
+        timed = split_partially(
+            (search.graph, shaped), search.cluster, replace(search.settings, time_limit_s=left), placed.placements,
+            _WithoutPlans(search.watch), [kind.timed.split for kind in whole],
+        )  # fmt: skip
+        if timed is None:
+            return
+        search.offer_splits(shaped, [timed])
+        both = search.split_plan(BOTH, shaped, timed, time.monotonic() - began)
+        if both.step_s < min(kind.step_s for kind in search.fitting):
+            search.kinds.append(both)
+
+
+def _estimate_replicas(search: _StrategySearch, shaped: TypedGraph) -> None:
+    """Add the estimate of data parallelism: shown beside the others, and never chosen, since it is no plan."""
+    if search.interrupted:
+        return
+    with search.attempt(DATA_PARALLEL, DATA_PARALLEL):
+        settings = search.settings
+        limit_s = CUTTING_SHARE * settings.time_limit_s if settings.deterministic else search.left_s()
+        began, step = time.monotonic(), (search.graph, shaped)
+        rival = data_parallel(step, search.cluster, settings, seconds=max(LEAST_S, limit_s))
+        fits = rival.replica.fits
+        search.kinds.append(
+            StrategyPlan(
+                name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began,
+                makespan_s=rival.makespan_s, peak_bytes=rival.peak_bytes, fits=fits,
+                why="" if fits else shortfall(rival.replica, search.cluster),
+            )
+        )  # fmt: skip
+
+
+def _reason(search: _StrategySearch, chosen: PlacementPlan | SplitPlan) -> str:
     """Return one line on why the others were not chosen."""
-    took, others = chosen.makespan_s or 0.0, [k for k in kinds if k.fits and k.kind != chosen.kind]
+    others = [kind for kind in search.fitting if kind.kind != chosen.kind]
     if not others:
         return "no other kind can be had, or fits the memory"
-    other = min(others, key=lambda kind: kind.makespan_s or 0.0)
-    against = other.makespan_s or 0.0
-    if chosen.kind in (SPLIT, BOTH) and bound is not None and took < bound:
-        return f"no placement of whole ops can take less than {duration(bound)} ({known})"
-    less = percent(1.0 - took / against) if against else percent(0.0)
-    return f"{less} less than {duration(against)}, the best that was found of {other.name}"
+    other = min(others, key=lambda kind: kind.step_s)
+    if isinstance(chosen, SplitPlan) and search.bound_s is not None and chosen.step_s < search.bound_s:
+        return f"no placement of whole ops can take less than {duration(search.bound_s)} ({search.bound_name})"
+    less = percent(1.0 - chosen.step_s / other.step_s if other.step_s else 0.0)
+    return f"{less} less than {duration(other.step_s)}, the best that was found of {other.name}"

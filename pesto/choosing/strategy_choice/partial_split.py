@@ -38,21 +38,32 @@ from pesto.split.division import Division
 from pesto.split.op_strategy import cut_ops
 from pesto.split.program import CutGain
 from pesto.split.split_search import Split, divide_partly
-from pesto.split.split_step import build_split_step
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import WorkerParts, build_worker_parts
-from solvers.arrays import Bools, Floats, ints
+from pesto.split.worker_parts import WorkerParts, build_split_step, build_worker_parts
+from solvers.arrays import Floats, ints
 from solvers.deadlines import Late
 from solvers.timing.replay import idle_under
+
+Placement = tuple[Cluster, SolveOutcome]
+"""A cluster, or one board of it, and a placement of the step on it."""
 
 
 class Aim(NamedTuple):
     """Which ops are worth to be cut."""
 
     share: float
-    """Least share of the step for which the others must idle beside an op."""
+    """Minimum share of the step for which the others must idle beside an op."""
     alone: bool
-    """As if the others idled beside every op: what else there is to do is then placed around what is cut."""
+    """True to count as if the others idled beside every op: what else there is to do is then placed around it."""
+
+
+class _CutRequest(NamedTuple):
+    placement: int
+    """Index of the placement whose ops are cut."""
+    workers: int
+    """Number of parts."""
+    aim: Aim | Division
+    """Ops to cut: by an aim, or those that a division of the step cuts."""
 
 
 AIMS = (
@@ -62,7 +73,7 @@ AIMS = (
 )
 """In the order in which they are tried: a row for each placement, then the next row."""
 EAGER = 4.0
-"""Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
+"""Bytes that an op is worth, as a multiple of what a link sends in the time saved: most transfers hide behind work."""
 WAITING = 0.5
 """Share of a link's latency that a transfer of an op that is cut as if alone costs besides its bytes."""
 AT_ONCE = 2
@@ -70,19 +81,17 @@ AT_ONCE = 2
 TRYING = 0.7
 """Share of the time that finding what to cut may take."""
 _LEAST_S = 0.1
-"""Seconds left for placing at least: a solve with a limit of 0 has none, and makes all quick candidates."""
+"""Minimum seconds left for placing: a solve with a limit of 0 has none, and makes all quick candidates."""
 FAR = 1.25
-"""Times the shortest, from which on a placement is tried after the others: cutting hardly makes up for it."""
-
-
-_CutRequest = tuple[int, int, Aim | Division]
-"""A placement's number, in how many parts, and which ops: by an aim, or those that a division of the step cuts."""
+"""Multiple of the shortest step from which on a placement is tried after the others: cutting hardly makes up for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _TriedSplit:
-    """A partial split, with its graph, and the old placement carried over to it."""
+    """A partial split, with its step, and the old placement carried over to it."""
 
+    placement: int
+    """Index of that placement."""
     split: Split
     parts: WorkerParts
     order: tuple[str, ...]
@@ -94,8 +103,8 @@ class _TriedSplit:
 
 
 def split_partially(
-    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings,
-    placements: Sequence[tuple[Cluster, SolveOutcome]], watch: Watch, splits: Sequence[Split] = (),
+    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, placements: Sequence[Placement], watch: Watch,
+    splits: Sequence[Split] = (),
 ) -> TimedSplit | None:  # fmt: skip
     """Cut the long ops of a placement and search for the time limit; return the best step, None where nothing is cut.
 
@@ -106,11 +115,11 @@ def split_partially(
     than the placement: whoever asks compares. SolverError of those who solve.
     """
     began = time.monotonic()
-    tried = list(_tries(step, placements, splits, settings, seconds=TRYING * settings.time_limit_s))
+    tried = list(_try_splits(step, placements, splits, settings, seconds=TRYING * settings.time_limit_s))
     if not tried:
         return None
-    at, chosen = min(tried, key=lambda each: (not each[1].start.fits, each[1].start.makespan))
-    on, placed = placements[at]
+    chosen = min(tried, key=lambda split: (not split.start.fits, split.start.makespan))
+    on, placed = placements[chosen.placement]
     gone = TRYING * settings.time_limit_s if settings.deterministic else time.monotonic() - began
     left = max(min(_LEAST_S, settings.time_limit_s), settings.time_limit_s - gone)
     start = EarlierPlans(start=_rename_ops(placed.plan))
@@ -123,83 +132,82 @@ def split_partially(
         raise ValueError("a plan is of a candidate")
     # The accelerator of each part, counted as workers are; its worker's for what a host runs.
     number = {name: at for at, name in enumerate(accelerators_of(cluster))}
-    lanes = (number.get(result.plan.lane_device[device], -1) for device in result.plan.schedule.device.tolist())
+    lanes = [result.plan.lane_device[device] for device in result.plan.schedule.device.tolist()]
     parts = zip(lanes, chosen.parts.parts, strict=True)
-    places = tuple(at if at >= 0 else number[chosen.order[part.worker]] for at, part in parts)
+    places = tuple(number.get(lane, number[chosen.order[part.worker]]) for lane, part in parts)
     costs = chosen.costs if on is cluster else model_costs(chosen.graph, cluster)
     problem = result.problem if on is cluster else formulate(chosen.graph, costs, cluster, settings)
     bench = CandidateEvaluator.of(chosen.graph, problem)
-    candidate = replace(best, rule=f"long ops cut, the rest placed: {best.rule}")
-    if on is not cluster:
-        known = carry_over(result.plan, bench.graph, bench.problem, cluster)
-        candidate = bench.ordered(best.name, candidate.rule, known.device, known.rank)
+    candidate = best if on is cluster else _carry_over(result.plan, bench, cluster)
     return TimedSplit(
-        split=replace(chosen.split, division=replace(chosen.split.division, places=places)), graph=chosen.graph,
-        costs=costs, bench=bench, candidate=candidate, proof="",
+        split=replace(chosen.split, division=replace(chosen.split.division, places=places)), costs=costs, bench=bench,
+        candidate=replace(candidate, name=best.name, rule=f"long ops cut, the rest placed: {best.rule}"), proof="",
         devices=tuple(device.name for device in cluster.devices),
         sent_bytes=replace(chosen.parts, place=ints(places)).moved_bytes(),
     )  # fmt: skip
 
 
-def _tries(
-    step: tuple[Graph, TypedGraph], placements: Sequence[tuple[Cluster, SolveOutcome]], splits: Sequence[Split],
-    settings: Settings, *, seconds: float,
-) -> Iterator[tuple[int, _TriedSplit]]:  # fmt: skip
-    """Partial splits of each placement: what whole splits cut, then more or fewer ops, until the time is over.
+def _try_splits(
+    step: tuple[Graph, TypedGraph], placements: Sequence[Placement], splits: Sequence[Split], settings: Settings, *,
+    seconds: float,
+) -> Iterator[_TriedSplit]:  # fmt: skip
+    """Yield partial splits of each placement: what whole splits cut, then more or fewer ops, until the time is over.
 
-    Of the first whole split, and of one aim at least, whatever the time; each with the number of its placement. In
-    deterministic settings the first row of AIMS alone, each aim with an equal share of the time, and the others one by
-    one where these cut nothing.
+    Of the first whole split, and of one aim at least, whatever the time. In deterministic settings the first row of
+    AIMS alone, each aim with an equal share of the time, and the others one by one where these cut nothing.
     """
-    ends, (_, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
+    ends, seen, fixed = time.monotonic() + seconds, set[tuple[int, int, tuple[bool, ...]]](), settings.deterministic
     # Ops are cut in as many parts as a board has accelerators, in as many as there are, and in two.
-    each_size = [(max(2, board_size(on)), len(accelerators_of(on)), 2) for on, _ in placements]
-    sizes = [tuple(dict.fromkeys(each)) for each in each_size]
+    sizes = [list(dict.fromkeys((max(2, board_size(on)), len(on.accelerators), 2))) for on, _ in placements]
     first = cutting_order([placed.plan.makespan_s for _, placed in placements])
-    starts = [each.division for each in splits if len(each.division.factors) == 1]
-    begun: list[_CutRequest] = [
-        (at, each.workers, each) for each in starts for at in first if each.workers in sizes[at]
+    begun = [
+        _CutRequest(at, split.division.workers, split.division)
+        for split in splits
+        for at in first
+        if len(split.division.factors) == 1 and split.division.workers in sizes[at]
     ]
-    aimed: list[_CutRequest] = [
-        (at, sizes[at][turn], aim)
+    aimed = [
+        _CutRequest(at, sizes[at][turn], aim)
         for turn, aims, at in product(range(max(map(len, sizes))), AIMS, first)
         for aim in aims
         if turn < len(sizes[at])
     ]
-    fixed, rest = settings.deterministic, aimed
+    rest = aimed
     if fixed:
-        many, ends = len(AIMS[0]) * len(first), math.inf
-        aimed, rest, seconds = aimed[:many], aimed[many:], AT_ONCE * seconds / (many + len(begun))
+        count = len(AIMS[0]) * len(first)
+        ends, aimed, rest = math.inf, aimed[:count], aimed[count:]
+        seconds = AT_ONCE * seconds / (count + len(begun))
 
     def late() -> bool:
         return time.monotonic() >= ends
 
-    def sought(wanted: _CutRequest) -> Split | None:
-        at, workers, aim = wanted
-        on, placed = placements[at]
-        start = aim if isinstance(aim, Division) else None
-        gain = _gain(placed, on, aim, workers)
+    def find_cuts(request: _CutRequest) -> Split | None:
+        on, placed = placements[request.placement]
+        gain = _gain(placed, on, request.aim, request.workers)
         left = max(1.0, seconds if fixed else ends - time.monotonic())
         if not any(gain.worth):
             return None
-        return divide_partly(shaped, workers, gain, start=start, seconds=left, deterministic=fixed)
+        start = request.aim if isinstance(request.aim, Division) else None
+        return divide_partly(step[1], request.workers, gain, start=start, seconds=left, deterministic=fixed)
 
-    def in_time(wanted: _CutRequest) -> Split | None:
-        return None if late() and wanted not in begun[:1] else sought(wanted)
+    def find_in_time(request: _CutRequest) -> Split | None:
+        return None if late() and request not in begun[:1] else find_cuts(request)
 
     cut = False
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        wanted = [*begun, *aimed]
-        for (at, workers, aim), split in zip(wanted, pool.map(in_time, wanted), strict=True):
-            key = (at, workers, tuple(cut_ops(split.division.ways))) if split is not None else None
-            cut = cut or (split is not None and isinstance(aim, Aim))
-            if split is not None and key is not None and key not in seen:
+        requests = [*begun, *aimed]
+        for request, split in zip(requests, pool.map(find_in_time, requests), strict=True):
+            if split is None:
+                continue
+            cut = cut or isinstance(request.aim, Aim)
+            key = (request.placement, request.workers, tuple(cut_ops(split.division.strategies)))
+            if key not in seen:
                 seen.add(key)
-                yield at, _try_split(step, split, placements[at], late)
-    others = ((each[0], sought(each)) for each in (() if cut else rest))
-    for at, split in others:
+                yield _try_split(step, split, placements, request.placement, late)
+    for request in () if cut else rest:
+        split = find_cuts(request)
         if split is not None:
-            yield at, _try_split(step, split, placements[at], late)
+            yield _try_split(step, split, placements, request.placement, late)
             return
 
 
@@ -208,59 +216,12 @@ def cutting_order(makespans: Sequence[float]) -> list[int]:
     return sorted(range(len(makespans)), key=lambda at: makespans[at] > FAR * min(makespans))
 
 
-def _try_split(
-    step: tuple[Graph, TypedGraph], split: Split, placement: tuple[Cluster, SolveOutcome], late: Late
-) -> _TriedSplit:
-    """Place a partial split by quick methods; once `late`, only from where the old plan has its ops."""
-    (graph, shaped), (cluster, placed) = step, placement
-    parts = build_worker_parts(shaped, split.division)
-    # Accelerators for workers: first the one that had most of what is cut, then the nearest, by their links.
-    run = placed.plan.schedule
-    at, cut = placed.problem.location[run.device], np.array(cut_ops(split.division.ways))
-    took = np.where(cut, run.finish - run.start, 0)
-    fast = np.flatnonzero(_fast(cluster)).tolist()
-    had = {location: int(took[at == location].sum()) for location in fast}
-    lanes = {location: np.flatnonzero(placed.problem.location == location) for location in fast}
-    free = {location: int(idle_under(run, lane, np.flatnonzero(cut)).sum()) for location, lane in lanes.items()}
-    first = max(fast, key=lambda location: had[location])
-    far = {location: s_per_byte(cluster, first, location) for location in fast}
-    rest = sorted((each for each in fast if each != first), key=lambda each: (far[each], -free[each]))
-    order = tuple(cluster.devices[location].name for location in (first, *rest))
-    made = build_split_step(graph, parts, order)
-    costs = model_costs(made, cluster)
-    problem = formulate(made, costs, cluster, Settings())
-    bench = CandidateEvaluator.of(made, problem)
-    known = carry_over(_rename_ops(placed.plan), made, problem, cluster)
-    carried_over = bench.ordered("start", known.rule, known.device, known.rank)
-    start = shortest_fitting([carried_over, *baselines(bench, cluster, late, late)]) or carried_over
-    return _TriedSplit(split=split, parts=parts, order=order, graph=made, costs=costs, start=start)
-
-
-def _rename_ops(plan: Plan) -> Plan:
-    """Return a plan as if its ops were those that the first worker does."""
-    return replace(plan, names=tuple(f"w0/{name}" for name in plan.names))
-
-
-def idle_ticks(placed: SolveOutcome, cluster: Cluster) -> Floats:
-    """Return [n] ticks for which the other accelerators idle, on average, while each op runs; 0 of what a host runs."""
-    run, fast = placed.plan.schedule, _fast(cluster)
-    lanes = np.flatnonzero(fast[placed.problem.location])
-    idle = idle_under(run, ints(lanes), ints(range(placed.problem.tasks)))
-    return np.where(fast[placed.problem.location[run.device]], idle, 0) / max(1, int(fast.sum()) - 1)
-
-
-def _fast(cluster: Cluster) -> Bools:
-    """Return [l] which devices are accelerators."""
-    names = set(accelerators_of(cluster))
-    return np.array([device.name in names for device in cluster.devices])
-
-
 def _gain(placed: SolveOutcome, cluster: Cluster, aim: Aim | Division, workers: int) -> CutGain:
     """Return the bytes that links send in the time saved by cutting each op, but for starting kernels.
 
     Of ops that a division cuts nothing but their part in what is cut beside them.
     """
-    fast = np.flatnonzero(_fast(cluster)).tolist()
+    fast = cluster.accelerators
     # Seconds of each byte, and latency, from a device to the farthest of so many with it.
     paths = [[cluster.paths[a][b] for b in fast if b != a] for a in fast]
     known = [[(0.0, 0.0) if path is None else (path.s_per_byte, path.latency_s) for path in row] for row in paths]
@@ -269,11 +230,11 @@ def _gain(placed: SolveOutcome, cluster: Cluster, aim: Aim | Division, workers: 
     feed_s, copy_s = feed_s_per_byte(cluster, fast)
     feeding = CutGain(feed=feed_s / max(reached, 1e-15), cut_out=copy_s / max(reached, 1e-15))
     if isinstance(aim, Division):
-        return replace(feeding, worth=[int(cut) for cut in cut_ops(aim.ways)])
+        return replace(feeding, worth=[int(cut) for cut in cut_ops(aim.strategies)])
     run, tick_s = placed.plan.schedule, placed.plan.tick_s
     took = run.finish - run.start
-    idle = np.where(_fast(cluster)[placed.problem.location[run.device]], took, 0)
-    idle = idle if aim.alone else idle_ticks(placed, cluster)
+    on_fast = np.isin(placed.problem.location[run.device], fast)
+    idle = np.where(on_fast, took, 0) if aim.alone else idle_ticks(placed, cluster)
     some = took[took > 0]
     started = float(np.percentile(some, 25)) if len(some) else 0.0
     shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
@@ -282,3 +243,48 @@ def _gain(placed: SolveOutcome, cluster: Cluster, aim: Aim | Division, workers: 
     worth = (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
     transfer = int(WAITING * latency / max(reached, 1e-15)) if aim.alone else 0
     return replace(feeding, worth=worth, transfer=transfer)
+
+
+def idle_ticks(placed: SolveOutcome, cluster: Cluster) -> Floats:
+    """Return [n] ticks for which the other accelerators idle, on average, while each op runs; 0 of what a host runs."""
+    run, fast, location = placed.plan.schedule, cluster.accelerators, placed.problem.location
+    lanes = np.flatnonzero(np.isin(location, fast))
+    idle = idle_under(run, ints(lanes), ints(range(placed.problem.tasks)))
+    return np.where(np.isin(location[run.device], fast), idle, 0) / max(1, len(fast) - 1)
+
+
+def _try_split(
+    step: tuple[Graph, TypedGraph], split: Split, placements: Sequence[Placement], number: int, late: Late
+) -> _TriedSplit:
+    """Place a partial split by quick methods; once `late`, only from where the old plan has its ops."""
+    (graph, shaped), (cluster, placed) = step, placements[number]
+    parts = build_worker_parts(shaped, split.division)
+    # Accelerators for workers: first the one that had most of what is cut, then the nearest, by their links.
+    run = placed.plan.schedule
+    at, cut = placed.problem.location[run.device], np.array(cut_ops(split.division.strategies))
+    took, fast = np.where(cut, run.finish - run.start, 0), cluster.accelerators
+    lanes = {location: np.flatnonzero(placed.problem.location == location) for location in fast}
+    free = {location: int(idle_under(run, lane, np.flatnonzero(cut)).sum()) for location, lane in lanes.items()}
+    first = max(fast, key=lambda location: int(took[at == location].sum()))
+    far = {location: s_per_byte(cluster, first, location) for location in fast}
+    rest = sorted(
+        (location for location in fast if location != first), key=lambda location: (far[location], -free[location])
+    )
+    order = tuple(cluster.devices[location].name for location in (first, *rest))
+    graph = build_split_step(graph, parts, order)
+    costs = model_costs(graph, cluster)
+    bench = CandidateEvaluator.of(graph, formulate(graph, costs, cluster, Settings()))
+    carried_over = _carry_over(_rename_ops(placed.plan), bench, cluster)
+    start = shortest_fitting([carried_over, *baselines(bench, cluster, late, late)]) or carried_over
+    return _TriedSplit(placement=number, split=split, parts=parts, order=order, graph=graph, costs=costs, start=start)
+
+
+def _rename_ops(plan: Plan) -> Plan:
+    """Return a plan as if its ops were those that the first worker does."""
+    return replace(plan, names=tuple(f"w0/{name}" for name in plan.names))
+
+
+def _carry_over(plan: Plan, bench: CandidateEvaluator, cluster: Cluster) -> Candidate:
+    """Return the run of another plan's placement and order, as far as it has these ops."""
+    known = carry_over(plan, bench.graph, bench.problem, cluster)
+    return bench.ordered("start", known.rule, known.device, known.rank)

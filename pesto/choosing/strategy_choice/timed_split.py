@@ -1,13 +1,14 @@
-"""Splits on a cluster: its accelerators and boards, the cuts that are asked for, and each split's step, timed.
+"""Splits and replicas of a step on a cluster, each timed by the simulator that times all plans.
 
-All is run by the simulator that times all plans. A board is the accelerators that are near each other, as a cluster of
-their own with all hosts.
+A board is the accelerators that are near each other, as a cluster of their own with all hosts.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.costs.analytical import model_costs
+from pesto.core.costs.network import transfer_s
 from pesto.core.costs.presets import device_preset
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.core.graph import Graph
@@ -24,49 +26,41 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import formulate
+from pesto.split.division import parameter_bytes
 from pesto.split.geometry import Shape
-from pesto.split.methods.cut_methods import METHODS
 from pesto.split.program import Prices, Rules
 from pesto.split.split_search import Split, divide, first_cuts, parse_factors
-from pesto.split.split_step import build_split_step
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import build_worker_parts
-from solvers.arrays import Ints
+from pesto.split.worker_parts import build_split_step, build_worker_parts, replica_of
 from solvers.heuristics.devices_of_location import devices_at
 
 NEAR = 2.01
-"""Times the seconds per byte of the fastest path: what is beyond is another board."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BoardCluster:
-    """A part of a cluster, whose devices keep their names, and what ops cost there."""
-
-    cluster: Cluster
-    costs: Costs
+"""Multiple of the fastest path's seconds per byte beyond which a device is on another board."""
 
 
 def accelerators_of(cluster: Cluster) -> tuple[str, ...]:
-    """Return the devices that workers are put on: those that are no hosts, or hosts where there are no others."""
-    fast = tuple(device.name for device in cluster.devices if device.kind != "cpu")
-    return fast or tuple(device.name for device in cluster.devices)
+    """Return the names of the devices that workers are put on."""
+    return tuple(cluster.devices[at].name for at in cluster.accelerators)
 
 
 def board_size(cluster: Cluster) -> int:
     """Return how many accelerators the first sends to at half of its best speed or faster, rounded to divide all."""
-    fast = _fast(cluster).tolist()
-    speeds = [s_per_byte(cluster, fast[0], other) for other in fast[1:]]
+    first, *others = cluster.accelerators
+    speeds = [s_per_byte(cluster, first, other) for other in others]
     near = 1 + sum(speed <= NEAR * min(speeds) for speed in speeds)
-    return max(k for k in range(1, near + 1) if len(fast) % k == 0)
+    return max(k for k in range(1, near + 1) if (1 + len(others)) % k == 0)
 
 
-def first_board(cluster: Cluster, costs: Costs) -> BoardCluster | None:
-    """Return the first accelerator and, one by one, the nearest to all in it; None where all are near."""
-    fast, many = _fast(cluster), board_size(cluster) if len(accelerators_of(cluster)) > 1 else 1
-    if many in (1, len(fast)):
+def first_board(cluster: Cluster, costs: Costs) -> tuple[Cluster, Costs] | None:
+    """Return the first accelerator and, one by one, the nearest to all in it, with op times; None where all are near.
+
+    Devices keep their names.
+    """
+    count, fast = board_size(cluster), cluster.accelerators
+    if count in (1, len(fast)):
         return None
-    near, left = [int(fast[0])], fast[1:].tolist()
-    while len(near) < many:
+    near, left = fast[:1], fast[1:]
+    while len(near) < count:
         near.append(min(left, key=lambda other: sum(s_per_byte(cluster, a, other) for a in near)))
         left.remove(near[-1])
     kept = [at for at in range(len(cluster.devices)) if at in near or at not in fast]
@@ -77,7 +71,7 @@ def first_board(cluster: Cluster, costs: Costs) -> BoardCluster | None:
         paths=tuple(tuple(cluster.paths[a][b] for b in kept) for a in kept),
     )
     launch_s = None if costs.launch_s is None else costs.launch_s[:, kept]
-    return BoardCluster(cluster=smaller, costs=replace(costs, compute_s=costs.compute_s[:, kept], launch_s=launch_s))
+    return smaller, replace(costs, compute_s=costs.compute_s[:, kept], launch_s=launch_s)
 
 
 def s_per_byte(cluster: Cluster, a: int, b: int) -> float:
@@ -86,34 +80,29 @@ def s_per_byte(cluster: Cluster, a: int, b: int) -> float:
     return 0.0 if path is None else path.s_per_byte
 
 
-def _fast(cluster: Cluster) -> Ints:
-    names = set(accelerators_of(cluster))
-    return np.flatnonzero([device.name in names for device in cluster.devices]).astype(np.int64)
-
-
 SECONDS = "seconds"
 """The objective that weighs messages and ops beside bytes."""
 _AGAIN = 2.0
+"""Maximum time of a cut for seconds, as a multiple of that of the cut for bytes."""
 QUICK_S = 1.0
 """Seconds that a quick split may take once the time is over."""
 _LEAST_S_PER_BYTE = 1e-15
-"""Where links send at once."""
+"""Seconds per byte where links send at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimedSplit:
-    """A split, with its step as a graph of its own and that graph's run in list order."""
+    """A split, with its step as a graph of its own, and that graph's run."""
 
     split: Split
-    graph: Graph
-    """A part each op, pinned to its worker's device (`pesto.split.split_step`)."""
+    bench: CandidateEvaluator
+    """Evaluator of the step: each part an op, pinned to its worker's device (`pesto.split.worker_parts`)."""
     costs: Costs
     """Modelled, whatever the whole step's costs are: nobody has measured the parts."""
-    bench: CandidateEvaluator
     candidate: Candidate
     """In list order; where that needs more memory than there is and first in, first out does not, the latter."""
     proof: str
-    """Why no order of it can fit the memory; empty where one may."""
+    """Reason why no order of it can fit the memory; empty where one may."""
     devices: tuple[str, ...]
     """[l] names of the cluster's devices."""
     sent_bytes: int
@@ -147,70 +136,88 @@ def factorings(workers: int) -> tuple[Shape, ...]:
     return tuple(dict.fromkeys([(workers,), tuple(primes), *fewer]))
 
 
-def time_with_first_cuts(
-    step: tuple[Graph, TypedGraph], split: Split, cluster: Cluster, settings: Settings
-) -> tuple[TimedSplit, ...]:
-    """Return a split's step, and those of its first cuts alone, on as few accelerators as these are for."""
-    graph, shaped = step
-    many = len(split.division.factors)
-    fewer = [first_cuts(shaped, split, cuts) for cuts in range(1, many)] if len(split.cuts) == many else []
-    return tuple(time_split(graph, shaped, each, cluster, settings) for each in (split, *fewer))
-
-
 def cut_and_time(
-    step: tuple[Graph, TypedGraph], factors: Shape, cluster: Cluster, settings: Settings, *, method: str = "exact",
-    seconds: float,
-) -> Iterator[tuple[TimedSplit, ...]]:  # fmt: skip
-    """Yield a step cut to send least, then by methods that can to take least; with the first cuts alone, all timed.
+    step: tuple[Graph, TypedGraph], factors: Shape, cluster: Cluster, settings: Settings, *, seconds: float
+) -> Iterator[tuple[TimedSplit, ...]]:
+    """Yield a step cut to send least, then also cut to take least; with the first cuts alone, all timed.
 
     Of each number of cuts the shortest so far. seconds: for all cuts; those to take least have what is left of it, and
     no more than _AGAIN times what the others took; in deterministic settings as much again. Where that leaves no time
     for them, the quick cut along the batch (data parallelism) is timed in their place. Errors as of `divide`, of the
     cuts to send least.
     """
-    began, fixed = time.monotonic(), settings.deterministic
-    least = divide(step[1], factors, method, Rules(), seconds=seconds, deterministic=fixed)
-    result = list(time_with_first_cuts(step, least, cluster, settings))
+    began, fixed, (graph, shaped) = time.monotonic(), settings.deterministic, step
+    split = divide(shaped, factors, "exact", Rules(), seconds=seconds, deterministic=fixed)
+    result = list(time_with_first_cuts(step, split, cluster, settings))
     yield tuple(result)
     took = time.monotonic() - began
     left = seconds if fixed else min(seconds - took, _AGAIN * took)
-    if METHODS[method].priced and left > 0:
-        with suppress(PestoError):
-            rules = priced_rules(step[0], cluster, prod(factors))
-            split = divide(step[1], factors, method, rules, seconds=left, deterministic=fixed)
-            result += time_with_first_cuts(step, split, cluster, settings)
-    elif METHODS[method].priced:
-        with suppress(PestoError):
-            split = divide(step[1], factors, "data-parallel", Rules(), seconds=QUICK_S)
-            result += time_with_first_cuts(step, split, cluster, settings)
-    ways = dict.fromkeys(each.split.division.factors for each in result)
-    yield tuple(quickest([each for each in result if each.split.division.factors == way]) for way in ways)
+    with suppress(PestoError):
+        if left > 0:
+            rules = priced_rules(graph, cluster, prod(factors))
+            split = divide(shaped, factors, "exact", rules, seconds=left, deterministic=fixed)
+        else:
+            split = divide(shaped, factors, "data-parallel", Rules(), seconds=QUICK_S)
+        result += time_with_first_cuts(step, split, cluster, settings)
+    by_factors = defaultdict[Shape, list[TimedSplit]](list)
+    for timed in result:
+        by_factors[timed.split.division.factors].append(timed)
+    yield tuple(map(quickest, by_factors.values()))
 
 
-def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
-    """Raise UsageError for seconds without a cluster, or with what counts bytes."""
-    if objective == SECONDS and cluster is None:
-        raise UsageError.build(
-            "seconds: on which machine?", remedy="give a cluster too, or leave the objective at bytes"
-        )
-    if objective == SECONDS and (rules.halo or rules.memory_bytes is not None):
-        raise UsageError.build(
-            "a halo and a limit of memory count bytes", remedy="leave them out, or the objective at bytes"
-        )
+def time_with_first_cuts(
+    step: tuple[Graph, TypedGraph], split: Split, cluster: Cluster, settings: Settings
+) -> tuple[TimedSplit, ...]:
+    """Return a split's step, and those of its first cuts alone, on as few accelerators as these are for."""
+    graph, shaped = step
+    count = len(split.division.factors)
+    fewer = [first_cuts(shaped, split, cuts) for cuts in range(1, count)] if len(split.cuts) == count else []
+    return tuple(time_split(graph, shaped, each, cluster, settings) for each in (split, *fewer))
 
 
-def rules_for(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | None], workers: int) -> Rules:
-    """Return the rules, with prices of a step on a cluster where seconds are the objective."""
-    graph, cluster = on
-    if objective != SECONDS or graph is None or cluster is None:
-        return rules
-    return replace(priced_rules(graph, cluster, workers), replicate=rules.replicate)
+def time_split(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
+    """Return a split's step on a cluster, worker w on its w-th accelerator.
+
+    Accelerators are taken as the cluster lists them, so the outermost cut goes between boards where boards are listed
+    one after the other. UsageError where there are fewer than workers.
+    """
+    step = build_split_step(graph, build_worker_parts(shaped, split.division), accelerators_of(cluster))
+    costs = model_costs(step, cluster)
+    bench, proof = formulate_any(step, costs, cluster, settings)
+    name = f"split {'x'.join(map(str, split.division.factors))}"
+    cuts = f"{split.method} cuts{' for seconds' if split.rules.prices else ''}"
+    candidate = run_pinned(bench, name, f"{cuts}, in list order")
+    if not candidate.fits and not proof:
+        other = replace(bench.unordered(candidate), rule=f"{cuts}, first in, first out")
+        candidate = other if other.fits else candidate
+    return TimedSplit(
+        split=split, bench=bench, costs=costs, candidate=candidate, proof=proof,
+        devices=tuple(device.name for device in cluster.devices), sent_bytes=split.moved_bytes,
+    )  # fmt: skip
+
+
+def formulate_any(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> tuple[CandidateEvaluator, str]:
+    """Return an evaluator of the graph's placements, and the proof that none fits the memory: empty where one may."""
+    try:
+        problem, proof = formulate(graph, costs, cluster, settings), ""
+    except InfeasibleError as infeasible:
+        problem, proof = build_problem(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
+    return CandidateEvaluator.of(graph, problem), proof
+
+
+def run_pinned(bench: CandidateEvaluator, name: str, rule: str) -> Candidate:
+    """Return the run of a graph of pinned ops in list order."""
+    return bench.placed(name, rule, devices_at(bench.problem, np.zeros(bench.problem.tasks, dtype=np.int64)))
+
+
+def quickest(splits: Sequence[TimedSplit]) -> TimedSplit:
+    """Return the shortest step among those that fit; among those that lack least memory where none does."""
+    return min(splits, key=lambda timed: (max(0, timed.candidate.short), timed.candidate.makespan))
 
 
 def priced_rules(graph: Graph, cluster: Cluster, workers: int) -> Rules:
     """Return rules by which a step is cut to take few seconds on a cluster's first accelerators, all modelled."""
-    first = set(accelerators_of(cluster)[:workers])
-    fast = [at for at, device in enumerate(cluster.devices) if device.name in first]
+    fast = cluster.accelerators[:workers]
     paths = [path for a in fast for b in fast if (path := cluster.paths[a][b]) is not None and a != b]
     per_byte = max([path.s_per_byte for path in paths], default=0.0) or _LEAST_S_PER_BYTE
     took = np.nan_to_num(model_costs(graph, cluster).compute_s[:, fast]).max(axis=1)
@@ -240,62 +247,93 @@ def feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float
     return max((min(each) for each in paths if each), default=0.0), max(copied, default=0.0)
 
 
-def time_split(graph: Graph, shaped: TypedGraph, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
-    """Return a split's step on a cluster, worker w on its w-th accelerator.
-
-    Accelerators are taken as the cluster lists them, so the outermost cut goes between boards where boards are listed
-    one after the other. UsageError where there are fewer than workers.
-    """
-    step = build_split_step(graph, build_worker_parts(shaped, split.division), accelerators_of(cluster))
-    name = f"split {'x'.join(map(str, split.division.factors))}"
-    cuts = f"{split.method} cuts{' for seconds' if split.rules.prices else ''}"
-    result = run_pinned(step, cluster, settings, (name, f"{cuts}, in list order"))
-    other = result.candidate
-    if not other.fits and not result.proof:
-        other = replace(result.bench.unordered(other), rule=f"{cuts}, first in, first out")
-    chosen = other if other.fits else result.candidate
-    return TimedSplit(
-        split=split, graph=step, costs=result.costs, bench=result.bench, candidate=chosen, proof=result.proof,
-        devices=tuple(device.name for device in cluster.devices), sent_bytes=split.moved_bytes,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PinnedRun:
-    """A graph of pinned ops, run in list order."""
-
-    costs: Costs
-    bench: CandidateEvaluator
-    candidate: Candidate
-    proof: str
-    """Why nothing can fit the memory; empty where something may."""
-
-
-def run_pinned(step: Graph, cluster: Cluster, settings: Settings, called: tuple[str, str]) -> PinnedRun:
-    """Return the run of pinned ops on modelled costs; `called` is its name and rule."""
-    costs, proof = model_costs(step, cluster), ""
-    try:
-        problem = formulate(step, costs, cluster, settings)
-    except InfeasibleError as infeasible:
-        problem, proof = build_problem(step, costs, cluster, memory=step.param_bytes), str(infeasible)
-    bench = CandidateEvaluator.of(step, problem)
-    device = devices_at(problem, np.zeros(problem.tasks, dtype=np.int64))
-    return PinnedRun(costs=costs, bench=bench, candidate=bench.placed(*called, device), proof=proof)
-
-
-def quickest(found: Sequence[TimedSplit]) -> TimedSplit:
-    """Return the shortest step among those that fit; among those that lack least memory where none does."""
-    fitting = [each for each in found if each.candidate.fits]
-    if fitting:
-        return min(fitting, key=lambda each: each.candidate.makespan)
-    return min(found, key=lambda each: (each.candidate.short, each.candidate.makespan))
-
-
 def shortfall(candidate: Candidate, cluster: Cluster) -> str:
     """Return which device lacks how much."""
     over = [(int(peak) - d.memory_bytes, d.name) for peak, d in zip(candidate.peak, cluster.devices, strict=True)]
     most, name = max(over)
     return f"{name} lacks {size(most)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DataParallel:
+    """Data parallelism, as people do it today: a replica of the step on each accelerator, gradients summed in a ring.
+
+    All is modelled, and no plan.
+    """
+
+    replica: Candidate
+    """One device's step on its share of the batch, with whole variables."""
+    ring_s: float
+    """Seconds of the ring all-reduce of all gradients (Patarasuk and Yuan 2009)."""
+    sent_bytes: int
+    """Bytes that all devices send in that ring."""
+    devices: tuple[str, ...]
+    """The devices that have a replica."""
+
+    @property
+    def makespan_s(self) -> float:
+        """Seconds of a step that sends gradients beside its work: no less than either takes, so this flatters it."""
+        return max(self.replica.makespan * TICK_S, self.ring_s)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes alive on the device, without room for what is received."""
+        return int(self.replica.peak.max())
+
+
+def data_parallel(
+    step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, *, seconds: float
+) -> DataParallel:
+    """Cut a step's work along its batch; UsageError where that divides nothing, NothingFoundError without time."""
+    graph, shaped = step
+    devices = accelerators_of(cluster)
+    split = divide(
+        shaped, (len(devices),), "data-parallel", Rules(), seconds=seconds, deterministic=settings.deterministic
+    )
+    alone = replica_of(build_worker_parts(shaped, split.division))
+    replica = build_split_step(graph, alone, devices)
+    bench, _ = formulate_any(replica, model_costs(replica, cluster), cluster, settings)
+    # Bytes of one gradient for each variable with its slots: the largest of what lies alike.
+    held = parameter_bytes(shaped, split.division).tolist()
+    gradient_bytes = defaultdict[int, int](int)
+    for tie, held_bytes in zip(shaped.tie.tolist(), held, strict=True):
+        gradient_bytes[tie] = max(gradient_bytes[tie], held_bytes)
+    gradients = sum(gradient_bytes.values())
+    return DataParallel(
+        replica=run_pinned(bench, "data-parallel", "one replica, in list order"),
+        ring_s=ring_s(cluster, devices, gradients),
+        sent_bytes=2 * (len(devices) - 1) * gradients,
+        devices=devices,
+    )
+
+
+def ring_s(cluster: Cluster, devices: tuple[str, ...], gradients: int) -> float:
+    """Return seconds of 2 (k - 1) rounds, each of k devices sending a k-th to the next, at the slowest path's pace."""
+    place = {device.name: d for d, device in enumerate(cluster.devices)}
+    around = [place[name] for name in (*devices, devices[0])]
+    paths = [cluster.paths[a][b] for a, b in pairwise(around)]
+    slowest = max(float(transfer_s(path, gradients / len(devices))) for path in paths if path is not None)
+    return 2 * (len(devices) - 1) * slowest
+
+
+def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
+    """Raise UsageError for seconds without a cluster, or with what counts bytes."""
+    if objective == SECONDS and cluster is None:
+        raise UsageError.build(
+            "seconds: on which machine?", remedy="give a cluster too, or leave the objective at bytes"
+        )
+    if objective == SECONDS and (rules.halo or rules.memory_bytes is not None):
+        raise UsageError.build(
+            "a halo and a limit of memory count bytes", remedy="leave them out, or the objective at bytes"
+        )
+
+
+def rules_for(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | None], workers: int) -> Rules:
+    """Return the rules, with prices of a step on a cluster where seconds are the objective."""
+    graph, cluster = on
+    if objective != SECONDS or graph is None or cluster is None:
+        return rules
+    return replace(priced_rules(graph, cluster, workers), replicate=rules.replicate)
 
 
 def accelerators_for(workers: int, cluster: Cluster, source: Source) -> Cluster:
@@ -304,7 +342,7 @@ def accelerators_for(workers: int, cluster: Cluster, source: Source) -> Cluster:
         raise UsageError.build(
             "shapes alone cannot be timed", where=source.file, remedy="name the step itself, or no cluster"
         )
-    many = len(accelerators_of(cluster))
+    many = len(cluster.accelerators)
     if workers > many:
         raise UsageError.build(
             f"{workers} workers, {cluster.name} has {many} accelerators", remedy="give fewer, or another cluster"
@@ -335,7 +373,7 @@ def named_cuts(words: str) -> tuple[Shape, ...]:
 
 def cuts_of(words: str, cluster: Cluster) -> tuple[Shape, ...]:
     """Return the cuts for a cluster; UsageError for what is no cut, or needs more accelerators than there are."""
-    many = len(accelerators_of(cluster))
+    many = len(cluster.accelerators)
     result = named_cuts(words) or factorings(many)
     for factors in result:
         if prod(factors) > many:

@@ -120,11 +120,6 @@ def _valid_range(axis: str) -> str:
     return f"give factors from {_RANGE[0]:g} to {_RANGE[1]:g}, such as 0.5,1,2"
 
 
-def accelerators(cluster: Cluster) -> list[int]:
-    """Return indices of the devices that are no CPU, or of all when there are none such."""
-    return [k for k, device in enumerate(cluster.devices) if device.kind != "cpu"] or list(range(len(cluster.devices)))
-
-
 def scale_cluster(cluster: Cluster, point: ClusterPoint) -> Cluster:
     """Return the cluster at a point of a sweep.
 
@@ -145,7 +140,7 @@ def scale_cluster(cluster: Cluster, point: ClusterPoint) -> Cluster:
         )  # fmt: skip
 
     resized = _resize(cluster, point.devices)
-    fast = set(accelerators(resized))
+    fast = set(resized.accelerators)
     devices = []
     for k, d in enumerate(resized.devices):
         memory = max(1, int(d.memory_bytes * point.memory)) if k in fast else d.memory_bytes
@@ -155,12 +150,12 @@ def scale_cluster(cluster: Cluster, point: ClusterPoint) -> Cluster:
 
 
 def _resize(cluster: Cluster, count: int) -> Cluster:
-    result = accelerators(cluster)
+    result = cluster.accelerators
     if count < len(result):
         # The cluster with no accelerators but `kept`, and no hosts but theirs.
         kept = result[:count]
         hosts = {cluster.devices[k].host for k in kept}
-        gone = set(accelerators(cluster)) - set(kept)
+        gone = set(cluster.accelerators) - set(kept)
         stays = [k for k, device in enumerate(cluster.devices) if k not in gone and device.host in hosts]
         paths = [[cluster.paths[a][b] for b in stays] for a in stays]
         used = sorted({link for row in paths for path in row if path is not None for link in path.links})
@@ -195,7 +190,7 @@ _Role = tuple[int, str]
 
 
 def _extend(cluster: Cluster, more: int) -> Cluster:
-    result = accelerators(cluster)
+    result = cluster.accelerators
     devices = list(cluster.devices)
     role = [(d.host, "" if k in result else d.name) for k, d in enumerate(devices)]
     pattern = _patterns(cluster, role)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from pesto.core.cluster import Cluster
-from pesto.core.costs import Costs, LaunchTimes
+from pesto.core.costs import Costs
 from pesto.core.costs.analytical import LaunchCost, split_launches
 from pesto.core.errors import InputError, UsageError, VerificationError
 from pesto.core.files.json import shown
@@ -59,26 +59,6 @@ class LaunchedStep:
             f"{duration(self.makespan_s)} ({change:+.2%}), modelled: {plural(self.count, 'op')} launched "
             f"({self.source}), which takes the host up to {duration(self.busiest_s)} for one device, {busy} of the step"
         )
-
-
-def simulate_launches(bench: CandidateEvaluator, cluster: Cluster, run: Candidate, apart: LaunchTimes) -> LaunchedStep:
-    """Return the step of a candidate with launches apart; for each accelerator they run in the order of its ops."""
-    problem, op = add_launches(bench.problem, bench.graph, cluster, apart)
-    device = launch_lanes(problem, op, run.timeline.schedule.device)
-    schedule = replay(problem, device, np.concatenate([2 * run.rank + 1, 2 * run.rank[op]]))
-    took = (schedule.finish - schedule.start)[bench.problem.tasks :]
-    busy = np.bincount(device[bench.problem.tasks :], weights=took, minlength=problem.devices)
-    return LaunchedStep(
-        problem=problem, schedule=schedule, busiest_s=float(busy.max()) * TICK_S, inside_s=run.timeline.makespan_s,
-        count=len(op), source=apart.source,
-    )  # fmt: skip
-
-
-def launch_lanes(problem: Problem, op: Ints, device: Ints) -> Ints:
-    """Return [n + k] `device` [n] of the ops, then of their launches: the last device at the location of each."""
-    last = np.zeros(problem.locations, dtype=np.int64)
-    last[problem.location] = np.arange(problem.devices)
-    return np.concatenate([device, last[problem.location[device[op]]]])
 
 
 T = TypeVar("T")
@@ -167,8 +147,22 @@ class Simulation:
         """
         if self.costs is None:
             raise UsageError.build("the simulation has no costs to part launches from", remedy="give it some")
-        apart = split_launches(self.bench.graph, self.cluster, self.costs, LaunchCost(each_s=each_s))
-        return simulate_launches(self.bench, self.cluster, self.run, apart)
+        bench, run = self.bench, self.run
+        apart = split_launches(bench.graph, self.cluster, self.costs, LaunchCost(each_s=each_s))
+        problem, op = add_launches(bench.problem, bench.graph, self.cluster, apart)
+        # [n + k] device of the ops, then of their launches: the last one at the location of each. For each accelerator
+        # they run in the order of its ops.
+        device = run.timeline.schedule.device
+        last = np.zeros(problem.locations, dtype=np.int64)
+        last[problem.location] = np.arange(problem.devices)
+        device = np.concatenate([device, last[problem.location[device[op]]]])
+        schedule = replay(problem, device, np.concatenate([2 * run.rank + 1, 2 * run.rank[op]]))
+        took = (schedule.finish - schedule.start)[bench.problem.tasks :]
+        busy = np.bincount(device[bench.problem.tasks :], weights=took, minlength=problem.devices)
+        return LaunchedStep(
+            problem=problem, schedule=schedule, busiest_s=float(busy.max()) * TICK_S,
+            inside_s=run.timeline.makespan_s, count=len(op), source=apart.source,
+        )  # fmt: skip
 
     def _by_device(self, values: list[T]) -> dict[str, T]:
         return {device.name: value for device, value in zip(self.cluster.devices, values, strict=True)}

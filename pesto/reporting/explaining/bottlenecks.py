@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto.choosing.whatif.grid import ClusterPoint, accelerators, scale_cluster
+from pesto.choosing.whatif.grid import ClusterPoint, scale_cluster
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, InputError, describe_error
@@ -86,7 +86,7 @@ class ExplainedStep:
     @property
     def accelerator_lanes(self) -> Ints:
         """The processors of the accelerators, or all where a cluster has none."""
-        return ints(np.flatnonzero(np.isin(self.timeline.problem.location, accelerators(self.cluster))))
+        return ints(np.flatnonzero(np.isin(self.timeline.problem.location, self.cluster.accelerators)))
 
     def device_of(self, op: int) -> str:
         """Return the name of the cluster's device that an op is on."""
@@ -206,10 +206,10 @@ def _rerun(step: ExplainedStep, what: str, change: str, problem: Problem, detail
 
 def _one_more_device(step: ExplainedStep) -> Improvement:
     """One accelerator more: the plan has no op on it, so that only the bound says what it could be worth."""
-    kind = step.cluster.devices[accelerators(step.cluster)[0]].kind
+    kind = step.cluster.devices[step.cluster.accelerators[0]].kind
     change = f"one more {kind}"
     try:
-        larger = scale_cluster(step.cluster, ClusterPoint(devices=len(accelerators(step.cluster)) + 1))
+        larger = scale_cluster(step.cluster, ClusterPoint(devices=len(step.cluster.accelerators) + 1))
         settings = Settings(per_edge=step.bench.per_edge)
         bound = quick_bounds.best(formulate(step.bench.graph, step.price(larger), larger, settings))[0]
     except (InputError, InfeasibleError) as refused:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pesto.choosing.strategy_choice.choice import StrategyChoice
+from pesto.choosing.strategy_choice.choice import PlacementPlan, SplitPlan, StrategyChoice
 from pesto.choosing.strategy_choice.timed_split import TimedSplit
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, percent, plural, shorten, size
@@ -18,8 +18,17 @@ from pesto.split.geometry import Box, Shape, worker_boxes
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY
 from pesto.split.ops.op_types import OpTypeRow
-from pesto.split.split_search import PARTIAL_METHOD, Split, strategies_by_class, strategies_by_type
-from pesto.split.split_views import ExplainedOp, OpTensor, VariableRow, layout_words, variable_rows, whole_bytes
+from pesto.split.split_search import PARTIAL_METHOD, Split
+from pesto.split.split_views import (
+    DivisionTables,
+    ExplainedOp,
+    OpTensor,
+    VariableRow,
+    division_tables,
+    layout_words,
+    variable_rows,
+    whole_bytes,
+)
 from pesto.split.typed_graph import TypedGraph
 
 if TYPE_CHECKING:
@@ -34,25 +43,25 @@ _FAINT = (1.0, 0.6, 0.35)
 """How strongly a colour is laid on, for workers beyond the number of colours."""
 
 
-def tables_object(shaped: TypedGraph, split: Split) -> dict[str, Any]:
+def tables_object(tables: DivisionTables) -> dict[str, Any]:
     """The keys `classes`, `types` and `variables` of `pesto split --json`; all rows."""
     return {
-        "classes": [{"class": kind, "ops": ops, "cut": cut} for kind, ops, cut in strategies_by_class(shaped, split)],
-        "types": [{"type": t, "ops": ops, "ways": how} for t, ops, how in strategies_by_type(shaped, split)],
+        "classes": [{"class": kind, "ops": ops, "cut": cut} for kind, ops, cut in tables.classes],
+        "types": [{"type": t, "ops": ops, "ways": how} for t, ops, how in tables.types],
         "variables": [
             {"name": row.name, "shape": list(row.shape), "dtype": row.dtype, "layouts": list(row.layouts),
              "worker_bytes": row.worker_bytes}
-            for row in variable_rows(shaped, split.division)
+            for row in tables.variables
         ],
     }  # fmt: skip
 
 
-def tables(shaped: TypedGraph, split: Split) -> list[str]:
+def tables_lines(tables: DivisionTables, factors: Shape) -> list[str]:
     """Classes of ops, and the variables of which a worker holds most; how many more there are."""
-    kinds = [(kind, str(ops), str(cut)) for kind, ops, cut in strategies_by_class(shaped, split)]
-    rows = variable_rows(shaped, split.division)
+    kinds = [(kind, str(ops), str(cut)) for kind, ops, cut in tables.classes]
+    rows = tables.variables
     told = [
-        (shorten(row.name), _shape(row.shape), layout_words(row.layouts, split.division.factors),
+        (shorten(row.name), _shape(row.shape), layout_words(row.layouts, factors),
          size(row.worker_bytes))
         for row in rows[:_VARIABLES]
     ]  # fmt: skip
@@ -101,7 +110,7 @@ def split_object(
         "objective_bound_s": None if split.objective is None else split.objective.bound_s,
         "seconds": split.seconds,
         "uncovered": uncovered,
-        **tables_object(shaped, split),
+        **tables_object(division_tables(shaped, split.division)),
         "notes": reduction_warnings(shaped, split.division),
         "split": str(out) if out else None,
     }
@@ -112,7 +121,8 @@ def split_page(
 ) -> str:
     """A page for people: how op types are cut, and what is sent."""
     factors, partial = "x".join(map(str, split.division.factors)), split.method == PARTIAL_METHOD
-    rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in strategies_by_type(shaped, split))]
+    tables = division_tables(shaped, split.division)
+    rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in tables.types)]
     along = "long ops of a placement, and what is cut beside them at no loss"
     what = along if partial else METHODS[split.method].what
     sent = f"{size(split.moved_bytes)} a step, by all workers"
@@ -122,7 +132,7 @@ def split_page(
         paragraph(f"{shaped.source}: {plural(shaped.ops, 'op')} in {factors} parts", 2),
         *align_rows(rows, "<><", (24, 6)),
         "",
-        *tables(shaped, split),
+        *tables_lines(tables, split.division.factors),
         fact("method", f"{split.method}: {what}"),
         fact("sent", f"{sent}; {_proven(split)}"),
     ]
@@ -195,15 +205,15 @@ def op_object(op: ExplainedOp) -> dict[str, Any]:
         "name": op.name,
         "type": op.type,
         "class": op.kind or None,
-        "way": list(op.way.names),
-        "reducer": op.way.reducer or None,
+        "way": list(op.strategy.names),
+        "reducer": op.strategy.reducer or None,
         "strategies": [
             {
                 "parts": k,
                 "found": [
                     {"variable": s.name, "needs": list(s.needs), "gives": list(s.gives)}
                     | ({"windows": [[rim._asdict() for rim in rims] for rims in s.rims]} if s.rims else {})
-                    for s in result.found
+                    for s in result.admitted
                 ],
                 "refused": [{"variable": each.variable, "reason": each.reason} for each in result.refused],
             }
@@ -219,8 +229,8 @@ def _carried(each: OpTensor, result: str, wanted: str) -> dict[str, Any]:
         "tensor": each.tensor,
         "shape": None if each.shape is None else list(each.shape),
         "dtype": each.dtype,
-        result: list(each.found),
-        wanted: list(each.wanted),
+        result: list(each.source_layouts),
+        wanted: list(each.target_layouts),
         "bytes": each.moved_bytes,
         "parts": [None if box is None else [[a, a + n] for a, n in zip(*box, strict=True)] for box in each.parts],
     } | ({"windows": [rim._asdict() for rim in each.rims]} if each.rims else {})
@@ -231,7 +241,7 @@ def op_page(op: ExplainedOp, factors: Shape) -> str:
     lines = [paragraph(f"{op.name}: {op.type}, {op.kind or 'without a description'}", 2), ""]
     for k, result in op.strategies:
         can = []
-        for s in result.found:
+        for s in result.admitted:
             read = []
             for layout, rims in zip(s.needs, s.rims or ((),) * len(s.needs), strict=True):
                 read.append(_layout(layout) + "".join(f" in windows of {rim.size}, {rim.step} apart" for rim in rims))
@@ -241,14 +251,14 @@ def op_page(op: ExplainedOp, factors: Shape) -> str:
         for each in result.refused:
             lines.append(fact("", f"not {'any' if each.variable == '*' else each.variable}: {each.reason}"))
     lines.append("")
-    for number, (name, k) in enumerate(zip(op.way.names, factors, strict=True), 1):
+    for number, (name, k) in enumerate(zip(op.strategy.names, factors, strict=True), 1):
         text = f"along {name} in {k}"
         if name == ONCE_WAY:
             text = "worker 0 alone does it, once"
         elif name == WHOLE_WAY:
             text = "whole: all workers of a group do the same"
-        elif op.way.reducer and any(each.found[number - 1] == -2 for each in op.outputs):
-            text += f"; each has a partial result, made one by {op.way.reducer}"
+        elif op.strategy.reducer and any(each.source_layouts[number - 1] == -2 for each in op.outputs):
+            text += f"; each has a partial result, made one by {op.strategy.reducer}"
         lines.append(fact(f"cut {number}", text))
     for kind, words, tensors in (
         ("input", ("kept", "needed"), op.inputs),
@@ -266,10 +276,10 @@ def _layout(layout: int) -> str:
 def _tensor_lines(label: str, words: tuple[str, str], each: OpTensor, factors: Shape) -> list[str]:
     shape = "no shape" if each.shape is None else _shape(each.shape)
     windows = ", ".join(f"windows of {rim.size} along dimension {rim.dimension}" for rim in each.rims)
-    wanted = layout_words(each.wanted, factors) + (f", {windows}" if windows else "")
+    wanted = layout_words(each.target_layouts, factors) + (f", {windows}" if windows else "")
     lines = [
         fact(label, f"{each.tensor}, {shape} {each.dtype}"),
-        fact("", f"{words[0]}: {layout_words(each.found, factors)}; {words[1]}: {wanted}"),
+        fact("", f"{words[0]}: {layout_words(each.source_layouts, factors)}; {words[1]}: {wanted}"),
         fact("", f"{size(each.moved_bytes)} brought" if each.moved_bytes else "nothing brought"),
     ]
     if each.shape:
@@ -343,27 +353,25 @@ def _part(panel: "Axes", row: VariableRow, box: Box, workers: list[int], dimensi
                    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0})  # fmt: skip
 
 
-def choice_object(shaped: TypedGraph | str, choice: StrategyChoice, out: Path) -> dict[str, Any]:
+def choice_object(choice: StrategyChoice, out: Path) -> dict[str, Any]:
     """The keys of `pesto solve --split --json`: those of the plan or the split in `out`, and those of all kinds."""
-    outcome, timed = choice.chosen.outcome, choice.chosen.cut
-    if outcome is not None:
-        return {**solve_object(outcome, outcome.stages_s, out), **kinds_object(choice)}
-    if timed is None or isinstance(shaped, str):
-        raise ValueError("a kind is a split or a placement")
+    chosen = choice.chosen
+    if isinstance(chosen, PlacementPlan):
+        return {**solve_object(chosen.outcome, chosen.outcome.stages_s, out), **kinds_object(choice)}
+    shaped, timed = chosen.shaped, chosen.timed
     return {**split_object(shaped, timed.split, undescribed_types(shaped), out, timed), **kinds_object(choice)}
 
 
-def choice_page(shaped: TypedGraph | str, choice: StrategyChoice, out: Path, source: Source, cluster: str) -> str:
+def choice_page(choice: StrategyChoice, out: Path, source: Source, cluster: str) -> str:
     """The page of the plan or the split in `out`, and the table of all kinds; `source` and `cluster` as given."""
-    outcome, timed = choice.chosen.outcome, choice.chosen.cut
-    if outcome is not None:
+    chosen = choice.chosen
+    if isinstance(chosen, PlacementPlan):
+        outcome = chosen.outcome
         text = solve_page(outcome, outcome.stages_s, out, following_command(source, cluster, None, out))
-    elif timed is not None and not isinstance(shaped, str):
-        text = "\n".join(
-            [split_page(shaped, timed.split, undescribed_types(shaped), timed=timed), *split_closing(out, source)]
-        )
     else:
-        raise ValueError("a kind is a split or a placement")
+        shaped, timed = chosen.shaped, chosen.timed
+        page = split_page(shaped, timed.split, undescribed_types(shaped), timed=timed)
+        text = "\n".join([page, *split_closing(out, source)])
     return f"{text}\n\n{kinds_page(choice)}"
 
 
@@ -382,7 +390,7 @@ def kinds_object(choice: StrategyChoice) -> dict[str, Any]:
             kind.name: {
                 "makespan_s": kind.makespan_s, "peak_bytes": kind.peak_bytes, "fits": kind.fits,
                 "seconds": kind.seconds, "why": kind.why or None,
-                "bytes": None if kind.cut is None else kind.cut.sent_bytes,
+                "bytes": kind.timed.sent_bytes if isinstance(kind, SplitPlan) else None,
             }
             for kind in choice.kinds
         },
@@ -397,7 +405,7 @@ def kinds_page(choice: StrategyChoice) -> str:
         step = peak = sent = "-"
         if kind.makespan_s is not None and kind.peak_bytes is not None:
             step, peak = duration(kind.makespan_s), size(kind.peak_bytes) + ("" if kind.fits else " OOM")
-            sent = "-" if kind.cut is None else size(kind.cut.sent_bytes)
+            sent = size(kind.timed.sent_bytes) if isinstance(kind, SplitPlan) else "-"
         rows.append((kind.name, step, peak, sent, f"{kind.seconds:.1f}"))
     lines = [
         *align_rows(rows, "<>"),

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pesto.choosing.whatif.grid import ClusterPoint, accelerators, scale_cluster
+from pesto.choosing.whatif.grid import ClusterPoint, scale_cluster
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.executing.executor import WorkItem, WorkResult
@@ -222,7 +222,7 @@ def machine(name: str, **changed: float) -> Cluster:
     """The cluster PRESET or PRESET:N; `changed` are factors of a sweep's point, such as `links=0.1`."""
     preset, _, count = name.partition(":")
     result = load_cluster(preset)
-    devices = int(count) if count else len(accelerators(result))
+    devices = int(count) if count else len(result.accelerators)
     return scale_cluster(result, ClusterPoint(devices=devices, **changed)) if count or changed else result
 
 

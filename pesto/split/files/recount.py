@@ -134,18 +134,16 @@ def _summed(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> int:
 def recount_bytes(shaped: TypedGraph, division: Division) -> int:
     """Return the bytes that all workers receive in a step."""
     read_as: dict[tuple[int, int], set[Need]] = defaultdict(set)
-    for tail, output, head, at in zip(
-        shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True
-    ):
+    for tail, output, head, at in shaped.edges:
         signature = shaped.signature(head)
         operand = signature.inputs[at]
         read = operand.value is None and not signature.reads_shapes_alone
         if read and not operand.dtype.startswith("resource"):
-            read_as[tail, output].add(division.ways[head].need(at))
+            read_as[tail, output].add(division.strategies[head].need(at))
     total = 0
     for (op, output), needs in read_as.items():
         shape, dtype = shaped.signature(op).outputs[output]
-        made, kept = division.ways[op].gives[output], division.kept[op][output]
+        made, kept = division.strategies[op].gives[output], division.kept[op][output]
         if shape is not None and element_bytes(dtype):
             sent = _kept(shape, made, kept, division.factors)
             sent += _wanted(shape, kept, frozenset(needs), division.factors)
@@ -156,9 +154,7 @@ def recount_bytes(shaped: TypedGraph, division: Division) -> int:
 def recount_parameters(shaped: TypedGraph, division: Division) -> int:
     """Return the bytes of all variables with their slots that the first worker holds; all parts are of one size."""
     result: dict[int, int] = {}
-    for op, at, variable in zip(
-        shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
-    ):
+    for op, at, variable in shaped.uses:
         operand = shaped.signature(op).inputs[at]
         if operand.shape is not None:
             part = held_parts(operand.shape, division.variables[variable], division.factors)[0]
@@ -167,15 +163,17 @@ def recount_parameters(shaped: TypedGraph, division: Division) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def strategy_fault(signature: Signature, way: OpStrategy, factors: Shape, *, once: bool, halo: bool = False) -> str:
+def strategy_fault(
+    signature: Signature, strategy: OpStrategy, factors: Shape, *, once: bool, halo: bool = False
+) -> str:
     """Return the first fault of an op's strategy, empty if it is valid; with `halo` it may read windows."""
-    if len(way.needs) != len(signature.inputs) or len(way.gives) != len(signature.outputs):
+    if len(strategy.needs) != len(signature.inputs) or len(strategy.gives) != len(signature.outputs):
         return "it is of another number of inputs or outputs"
-    if once or ONCE_WAY in way.names:
+    if once or ONCE_WAY in strategy.names:
         alone = {(ONE,) * len(factors)}
-        fine = set(way.names) == {ONCE_WAY} and {*way.needs, *way.gives} <= alone
+        fine = set(strategy.names) == {ONCE_WAY} and {*strategy.needs, *strategy.gives} <= alone
         return "" if fine else "it must run once" if once else "it runs once, and not in all cuts"
-    cut = {name for name in way.names if name != WHOLE_WAY}
+    cut = {name for name in strategy.names if name != WHOLE_WAY}
     result = description(signature.type)
     if result is None and cut:
         return "its type has no description"
@@ -184,17 +182,17 @@ def strategy_fault(signature: Signature, way: OpStrategy, factors: Shape, *, onc
         rows = trace(result, signature, halo=windows) if result is not None and cut else ()
     except NotDescribedError as refused:
         return str(refused)
-    sizes = layouts_fault(signature, way.needs, way.gives, windows=any(way.rims)) if cut else ""
-    if way.rims and not windows:
+    sizes = layouts_fault(signature, strategy.needs, strategy.gives, windows=any(strategy.rims)) if cut else ""
+    if strategy.rims and not windows:
         sizes = "it reads windows, which were not asked for, or which its kernel cannot run on"
-    return sizes or _StrategyCheck(signature, way, factors, rows).fault(cut)
+    return sizes or _StrategyCheck(signature, strategy, factors, rows).fault(cut)
 
 
 class _StrategyCheck:
     """One strategy, and what its description reads."""
 
-    def __init__(self, signature: Signature, way: OpStrategy, factors: Shape, rows: Rows) -> None:
-        self.signature, self.way, self.factors, self.rows = signature, way, factors, rows
+    def __init__(self, signature: Signature, strategy: OpStrategy, factors: Shape, rows: Rows) -> None:
+        self.signature, self.strategy, self.factors, self.rows = signature, strategy, factors, rows
         self.reads = [read for _, value in rows for read in value.reads]
         self.extents: dict[str, int] = {}
         """Number of values of each variable: the extent of an output's dimension, or of one that it indexes alone."""
@@ -213,37 +211,38 @@ class _StrategyCheck:
         return self._output_fault() or next(self._input_faults(), "") or next(self._read_faults(), "")
 
     def _cuts(self, name: str) -> tuple[bool, ...]:
-        return tuple(each == name for each in self.way.names)
+        return tuple(each == name for each in self.strategy.names)
 
     def _steps(self, name: str) -> tuple[int, ...]:
         return _steps(self.extents[name], self._cuts(name), self.factors)
 
     def _output_fault(self) -> str:
         """Describe the first output whose layout or reduction differs from the strategy's; empty if none does."""
-        way, reducers, rows = self.way, set(), self.rows or tuple((((), Value())) for _ in self.way.gives)
+        strategy, reducers = self.strategy, set()
+        rows = self.rows or tuple((((), Value())) for _ in strategy.gives)
         for number, (names, value) in enumerate(rows):
             gives: list[int] = []
-            empty = number < len(way.gives) and 0 in (self.signature.outputs[number][0] or ())
-            for name in way.names:
+            empty = number < len(strategy.gives) and 0 in (self.signature.outputs[number][0] or ())
+            for name in strategy.names:
                 if name == WHOLE_WAY or empty:
                     gives.append(WHOLE)
                 elif name not in value.opaque and name in names:
                     gives.append(names.index(name))
                 elif name not in value.opaque and name in value.reduced:
                     gives.append(PARTIAL)
-            if len(gives) < len(way.names) or (number >= len(way.gives) and PARTIAL in gives):
+            if len(gives) < len(strategy.names) or (number >= len(strategy.gives) and PARTIAL in gives):
                 return f"output {number} cannot be made of parts"
-            if number < len(way.gives) and tuple(gives) != way.gives[number]:
-                return f"output {number} comes as {gives}, not as {list(way.gives[number])}"
+            if number < len(strategy.gives) and tuple(gives) != strategy.gives[number]:
+                return f"output {number} comes as {gives}, not as {list(strategy.gives[number])}"
             if PARTIAL in gives:
                 reducers.add(value.reducer)
-        claimed = {_MEAN if way.scaled else way.reducer} - {""}
+        claimed = {_MEAN if strategy.scaled else strategy.reducer} - {""}
         return "" if reducers == claimed else f"parts are reduced by {', '.join(sorted(reducers)) or 'nothing'}"
 
     def _input_faults(self) -> Iterator[str]:
         """Yield faults of inputs that are needed but not read, or whose parts differ in size."""
         read = {read.tensor for read in self.reads}
-        for number, (operand, needs) in enumerate(zip(self.signature.inputs, self.way.needs, strict=True)):
+        for number, (operand, needs) in enumerate(zip(self.signature.inputs, self.strategy.needs, strict=True)):
             if number not in read and set(needs) != {WHOLE}:
                 yield f"input {number} is needed cut, and not read"
             shape, rims = operand.shape or (), self._rims(number)
@@ -257,19 +256,19 @@ class _StrategyCheck:
 
     def _rims(self, number: int) -> dict[int, Rim]:
         """Dimension -> the rim of an input's parts."""
-        return {rim.dimension: rim for rim in self.way.rims[number]} if self.way.rims else {}
+        return {rim.dimension: rim for rim in self.strategy.rims[number]} if self.strategy.rims else {}
 
     def _read_faults(self) -> Iterator[str]:
         """Yield faults of elements read outside the parts, then of windows, worker by worker."""
         for read in self.reads:
-            needs, shape = self.way.needs[read.tensor], self.signature.inputs[read.tensor].shape or ()
+            needs, shape = self.strategy.needs[read.tensor], self.signature.inputs[read.tensor].shape or ()
             for d, (index, extent) in enumerate(zip(read.at, shape, strict=True)):
                 if d in self._rims(read.tensor):
                     continue
                 steps = _steps(extent, tuple(at == d for at in needs), self.factors)
                 shifts: list[Fraction | int] = [0] * len(self.factors)
                 for name, times in index.terms if index is not None else ():
-                    if name in self.way.names:
+                    if name in self.strategy.names:
                         moves = self._steps(name)[1:]
                         shifts = [was + times * move for was, move in zip(shifts, moves, strict=True)]
                 if tuple(shifts) != steps[1:]:
@@ -283,7 +282,7 @@ class _StrategyCheck:
             reads, shape = [read for read in self.reads if read.tensor == number], operand.shape or ()
             spaced = any(read.spaced for read in reads)
             for d in self._rims(number):
-                parts = needed_parts(shape, self.way.needs[number], self.way.rims[number], self.factors)
+                parts = needed_parts(shape, self.strategy.needs[number], self.strategy.rims[number], self.factors)
                 for worker, part in enumerate(parts):
                     spans = [self._span(read.at[d], worker, spaced=spaced) for read in reads]
                     low, high = min(a for a, _ in spans), max(b for _, b in spans)

@@ -16,7 +16,7 @@ from pesto.split.files.split_file import CutRecord, SplitFile, division_of
 from pesto.split.geometry import ONE, WHOLE, Need
 from pesto.split.methods.cut import solve_limited_cut
 from pesto.split.op_strategy import ONCE_WAY, OpStrategy
-from pesto.split.program import build_joint_program
+from pesto.split.program import build_program
 from pesto.split.typed_graph import RANK, TypedGraph
 from pesto.split.worker_parts import build_worker_parts
 from solvers.labels.label_methods import solve
@@ -53,14 +53,14 @@ def verify_split(split_file: SplitFile, shaped: TypedGraph) -> Division:
 
 def _division_faults(split_file: SplitFile, shaped: TypedGraph, division: Division) -> Iterator[str]:
     seen: set[tuple[int, OpStrategy, bool]] = set()
-    for op, way in enumerate(division.ways):
-        key = int(shaped.signature_of[op]), way, bool(shaped.once[op])
+    for op, strategy in enumerate(division.strategies):
+        key = int(shaped.signature_of[op]), strategy, bool(shaped.once[op])
         if key not in seen:
             seen.add(key)
             halo = split_file.rules.halo
-            wrong = strategy_fault(shaped.signature(op), way, division.factors, once=key[2], halo=halo)
+            wrong = strategy_fault(shaped.signature(op), strategy, division.factors, once=key[2], halo=halo)
             if wrong:
-                yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, way.names))}: {wrong}"
+                yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, strategy.names))}: {wrong}"
     for op, layouts in enumerate(division.kept):
         signature = shaped.signature(op)
         for output, at in enumerate(layouts):
@@ -93,22 +93,25 @@ def _variable_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
         if division.variables[first] != division.variables[variable]:
             one, other = (_op(shaped, int(shaped.handle[v])) for v in (first, variable))
             yield f"the variables of {one} and {other} lie otherwise, and an op takes both"
-    uses = zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True)
-    for op, at, variable in uses:
+    for op, at, variable in shaped.uses:
         layouts = division.variables[variable]
         handed = division.kept[op] if shaped.signature(op).type == "ReadVariableOp" else ()
-        if division.ways[op].need(at) != Need(layouts) or any(kept != layouts for kept in handed):
+        if division.strategies[op].need(at) != Need(layouts) or any(kept != layouts for kept in handed):
             yield f"{_op(shaped, op)} takes a variable that lies as {list(layouts)}, and needs it otherwise"
     # A handle is on the one worker that has its variable, or on all with their parts.
     for variable, op in enumerate(shaped.handle.tolist()):
-        if (ONCE_WAY in division.ways[op].names) != (ONE in division.variables[variable]):
+        if (ONCE_WAY in division.strategies[op].names) != (ONE in division.variables[variable]):
             yield f"{_op(shaped, op)} makes a handle on other workers than those that hold its variable"
 
 
 def _place_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
     """Every part has a device; those of one op have different ones, and a variable is where its parts are used."""
     if not division.places:
-        if any(ONCE_WAY in way.names for way, once in zip(division.ways, shaped.once, strict=True) if not once):
+        if any(
+            ONCE_WAY in strategy.names
+            for strategy, once in zip(division.strategies, shaped.once, strict=True)
+            if not once
+        ):
             yield "it has no places, and ops that are whole"
         return
     parts = build_worker_parts(shaped, replace(division, places=()))
@@ -157,7 +160,7 @@ class SplitBounds:
 
     claimed: tuple[CutRecord, ...]
     """Status and bytes that the file claims for each cut."""
-    found: tuple[int, ...]
+    recomputed: tuple[int, ...]
     """[cuts] lower bound on the bytes of each cut after those before it; 0 if none was computed."""
     rests_on: tuple[str, ...]
     """Remaining assumptions of the bounds."""
@@ -165,7 +168,7 @@ class SplitBounds:
     @property
     def confirmed(self) -> bool:
         """True if no claimed bound is above the computed one."""
-        return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.found, strict=True))
+        return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.recomputed, strict=True))
 
 
 def certify_bounds(split_file: SplitFile, shaped: TypedGraph, *, seconds: float) -> SplitBounds | None:
@@ -182,7 +185,7 @@ def certify_bounds(split_file: SplitFile, shaped: TypedGraph, *, seconds: float)
     groups = [split_file.factors] if at_once else [(k,) for k in split_file.factors]
     bounds = []
     for at, (more, cut) in enumerate(zip(groups, _claimed(split_file), strict=True)):
-        program = build_joint_program(shaped, _before(split_file, shaped, at), more, split_file.rules)
+        program = build_program(shaped, _before(split_file, shaped, at), more, split_file.rules)
         limit = split_file.rules.before(split_file.factors[at + 1 :]).memory_bytes
         try:
             each_s = seconds / len(split_file.cuts)
@@ -202,7 +205,7 @@ def certify_bounds(split_file: SplitFile, shaped: TypedGraph, *, seconds: float)
             )
         bounds.append(again.bound)
     rests_on = _AT_ONCE if at_once else _ONE_BY_ONE
-    return SplitBounds(claimed=_claimed(split_file), found=tuple(bounds), rests_on=rests_on)
+    return SplitBounds(claimed=_claimed(split_file), recomputed=tuple(bounds), rests_on=rests_on)
 
 
 def _claimed(split_file: SplitFile) -> tuple[CutRecord, ...]:

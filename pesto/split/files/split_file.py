@@ -142,7 +142,7 @@ class SplitFile:
     layouts: tuple[Layouts, ...]
     """The distinct layouts."""
     way_of: Ints
-    """[n] index into `admissible_strategies`."""
+    """[n] index into `ways`."""
     kept: Ints
     """Index into `layouts` of each output, op after op."""
     variables: Ints
@@ -173,55 +173,45 @@ def load_split(path: str | os.PathLike[str]) -> SplitFile:
     return loads_split(read_bytes(path), str(path))
 
 
+def dumps_split(shaped: TypedGraph, split: Split, *, time_limit_s: float) -> bytes:
+    """Return canonical JSON, with nothing of the wall clock: equal splits give equal bytes."""
+    division = split.division
+    named, way_of = _coded(strategy.names for strategy in division.strategies)
+    layouts, laid = _coded([*(at for row in division.kept for at in row), *division.variables])
+    outputs = len(laid) - len(division.variables)
+    cuts = [CutRecord(status=_status(cut.status), bytes=cut.value or 0, bound_bytes=cut.bound) for cut in split.cuts]
+    content = SplitFile(
+        what="", source=shaped.source, origin=shaped.origin, fingerprint=shaped.fingerprint, batch=shaped.batch,
+        feed_shapes=shaped.feed_shapes, method=split.method, rules=split.rules,
+        for_seconds=split.rules.prices is not None, factors=division.factors, status=split.status,
+        bytes=split.moved_bytes, bound_bytes=split.bound_bytes, params_per_worker_bytes=split.parameter_bytes,
+        cuts=tuple(cuts), notes=tuple(reduction_warnings(shaped, division)), ways=tuple(named), layouts=tuple(layouts),
+        way_of=ints(way_of), kept=ints(laid[:outputs]), variables=ints(laid[outputs:]), places=division.places,
+        made=SplitProvenance(time_limit_s=time_limit_s, pesto_version=VERSION),
+    )  # fmt: skip
+    return dumps_split_file(content)
+
+
 def dumps_split_file(split: SplitFile) -> bytes:
-    """Return the canonical JSON of a split that was read from a file; its name is left out."""
-    rules = _written(split.rules)
-    if split.for_seconds:
-        rules = msgspec.structs.replace(rules, objective="seconds")
+    """Return the canonical JSON of a split's file; its name is left out."""
+    rules = split.rules
     return encode_json(
         _SplitObject(
             format=KIND.format, format_version=KIND.version, source=split.source, graph_origin=split.origin,
             fingerprint=split.fingerprint, batch=split.batch or msgspec.UNSET,
-            feed_shapes=list(split.feed_shapes) or msgspec.UNSET,
-            method=split.method, rules=rules, factors=list(split.factors), status=_status(split.status),
-            bytes=split.bytes, bound_bytes=split.bound_bytes, params_per_worker_bytes=split.params_per_worker_bytes,
+            feed_shapes=list(split.feed_shapes) or msgspec.UNSET, method=split.method,
+            rules=_Rules(
+                replicate=rules.replicate, redundant=rules.redundant, partial=rules.partial,
+                memory_bytes=rules.memory_bytes, halo=rules.halo or msgspec.UNSET,
+                objective="seconds" if split.for_seconds else msgspec.UNSET,
+            ),
+            factors=list(split.factors), status=_status(split.status), bytes=split.bytes,
+            bound_bytes=split.bound_bytes, params_per_worker_bytes=split.params_per_worker_bytes,
             cuts=list(split.cuts), notes=list(split.notes), ways=[list(names) for names in split.ways],
             layouts=[list(at) for at in split.layouts],
             ops=_SplitOps(way=split.way_of.tolist(), kept=split.kept.tolist()), variables=split.variables.tolist(),
             places=list(split.places) or msgspec.UNSET, made=split.made,
         )
-    )  # fmt: skip
-
-
-def dumps_split(shaped: TypedGraph, split: Split, *, time_limit_s: float) -> bytes:
-    """Return canonical JSON, with nothing of the wall clock: equal splits give equal bytes."""
-    division = split.division
-    named, way_of = _coded(way.names for way in division.ways)
-    layouts, laid = _coded([*(at for row in division.kept for at in row), *division.variables])
-    outputs = len(laid) - len(division.variables)
-    return encode_json(
-        _SplitObject(
-            format=KIND.format, format_version=KIND.version, source=shaped.source, graph_origin=shaped.origin,
-            fingerprint=shaped.fingerprint, batch=shaped.batch or msgspec.UNSET,
-            feed_shapes=list(shaped.feed_shapes) or msgspec.UNSET,
-            method=split.method, rules=_written(split.rules), factors=list(division.factors),
-            status=_status(split.status), bytes=split.moved_bytes, bound_bytes=split.bound_bytes,
-            params_per_worker_bytes=split.parameter_bytes,
-            cuts=[
-                CutRecord(status=_status(cut.status), bytes=cut.value or 0, bound_bytes=cut.bound) for cut in split.cuts
-            ],
-            notes=reduction_warnings(shaped, division), ways=[list(names) for names in named],
-            layouts=[list(at) for at in layouts], ops=_SplitOps(way=way_of, kept=laid[:outputs]),
-            variables=laid[outputs:], places=list(division.places) or msgspec.UNSET,
-            made=SplitProvenance(time_limit_s=time_limit_s, pesto_version=VERSION),
-        )
-    )  # fmt: skip
-
-
-def _written(rules: Rules) -> _Rules:
-    return _Rules(
-        replicate=rules.replicate, redundant=rules.redundant, partial=rules.partial, memory_bytes=rules.memory_bytes,
-        halo=rules.halo or msgspec.UNSET, objective=msgspec.UNSET if rules.prices is None else "seconds",
     )  # fmt: skip
 
 
@@ -245,7 +235,7 @@ def loads_split(data: bytes, what: str) -> SplitFile:
         origin = read_source(file.source, file.graph_origin).origin
         check_labels([origin.kind, origin.name, origin.variant], lambda _: "$.graph_origin", empty=True)
         check_labels([file.method, *(name for names in file.ways for name in names)], lambda _: "method or ways")
-        check_labels(_feed_shapes(file), lambda k: f"$.feed_shapes[{k}]")
+        check_labels(file.feed_shapes or (), lambda k: f"$.feed_shapes[{k}]")
         check_labels(file.notes, lambda k: f"$.notes[{k}]", empty=True)
         _check_tables(file)
     except InputError as error:
@@ -257,18 +247,13 @@ def loads_split(data: bytes, what: str) -> SplitFile:
     )  # fmt: skip
     return SplitFile(
         what=shown(what), source=file.source, origin=origin, fingerprint=file.fingerprint,
-        batch=None if isinstance(file.batch, msgspec.UnsetType) else file.batch, feed_shapes=_feed_shapes(file),
+        batch=file.batch or None, feed_shapes=tuple(file.feed_shapes or ()),
         method=file.method, rules=rules, for_seconds=file.rules.objective == "seconds",
         factors=tuple(file.factors), status=file.status, bytes=file.bytes, bound_bytes=file.bound_bytes,
         params_per_worker_bytes=file.params_per_worker_bytes, cuts=tuple(file.cuts), notes=tuple(file.notes),
         ways=tuple(map(tuple, file.ways)), layouts=tuple(map(tuple, file.layouts)), way_of=ints(file.ops.way),
-        kept=ints(file.ops.kept), variables=ints(file.variables), made=file.made,
-        places=() if isinstance(file.places, msgspec.UnsetType) else tuple(file.places),
+        kept=ints(file.ops.kept), variables=ints(file.variables), places=tuple(file.places or ()), made=file.made,
     )  # fmt: skip
-
-
-def _feed_shapes(file: _SplitObject) -> tuple[str, ...]:
-    return () if isinstance(file.feed_shapes, msgspec.UnsetType) else tuple(file.feed_shapes)
 
 
 def _limit(outline: Outline) -> None:
@@ -306,26 +291,6 @@ def division_of(split_file: SplitFile, shaped: TypedGraph) -> Division:
     """
     outputs = [len(signature.outputs) for signature in shaped.signatures]
     first = offsets(np.array([outputs[kind] for kind in shaped.signature_of.tolist()], dtype=np.int64))
-    _same_step(split_file, shaped, int(first[-1]))
-    known: dict[tuple[int, int, bool], OpStrategy] = {}
-    made = []
-    for op, (kind, way, once) in enumerate(
-        zip(shaped.signature_of.tolist(), split_file.way_of.tolist(), shaped.once.tolist(), strict=True)
-    ):
-        if (kind, way, once) not in known:
-            known[kind, way, once] = _way(split_file, shaped, op)
-        made.append(known[kind, way, once])
-    layouts = [split_file.layouts[k] for k in split_file.kept.tolist()]
-    return Division(
-        factors=split_file.factors,
-        ways=tuple(made),
-        kept=tuple(tuple(layouts[first[op] : first[op + 1]]) for op in range(shaped.ops)),
-        variables=tuple(split_file.layouts[k] for k in split_file.variables.tolist()),
-        places=split_file.places,
-    )
-
-
-def _same_step(split_file: SplitFile, shaped: TypedGraph, outputs: int) -> None:
     if split_file.fingerprint != shaped.fingerprint:
         of_split, here = short_fingerprints(split_file.fingerprint, shaped.fingerprint)
         other, remedy = "", "split this step, or give the split's own"
@@ -339,7 +304,7 @@ def _same_step(split_file: SplitFile, shaped: TypedGraph, outputs: int) -> None:
             remedy=remedy,
         )
     lengths: Sequence[tuple[str, Ints, int]] = (
-        ("ops", split_file.way_of, shaped.ops), ("outputs", split_file.kept, outputs),
+        ("ops", split_file.way_of, shaped.ops), ("outputs", split_file.kept, int(first[-1])),
         ("variables", split_file.variables, len(shaped.handle)),
     )  # fmt: skip
     for name, column, many in lengths:
@@ -349,19 +314,35 @@ def _same_step(split_file: SplitFile, shaped: TypedGraph, outputs: int) -> None:
                 where=split_file.what,
                 remedy="split again",
             )
+    known: dict[tuple[int, int, bool], OpStrategy] = {}
+    strategies = []
+    for op, (kind, names, once) in enumerate(
+        zip(shaped.signature_of.tolist(), split_file.way_of.tolist(), shaped.once.tolist(), strict=True)
+    ):
+        if (kind, names, once) not in known:
+            known[kind, names, once] = _strategy(split_file, shaped, op)
+        strategies.append(known[kind, names, once])
+    layouts = [split_file.layouts[k] for k in split_file.kept.tolist()]
+    return Division(
+        factors=split_file.factors,
+        strategies=tuple(strategies),
+        kept=tuple(tuple(layouts[first[op] : first[op + 1]]) for op in range(shaped.ops)),
+        variables=tuple(split_file.layouts[k] for k in split_file.variables.tolist()),
+        places=split_file.places,
+    )
 
 
-def _way(split_file: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
-    """The way of an op, cut by cut."""
+def _strategy(split_file: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
+    """Return the strategy of an op, made cut by cut."""
     signature, names, once = shaped.signature(op), split_file.ways[split_file.way_of[op]], bool(shaped.once[op])
-    made = uncut_strategy(signature)
+    result = uncut_strategy(signature)
     for at, name in enumerate(names):
         factors = split_file.factors[: at + 1]
         if name in (WHOLE_WAY, ONCE_WAY) and not once:
-            made = (replicated_strategy if name == WHOLE_WAY else single_worker_strategy)(signature, made)
+            result = (replicated_strategy if name == WHOLE_WAY else single_worker_strategy)(signature, result)
             continue
-        admitted = admissible_strategies(signature, made, factors, whole=True, once=once, halo=split_file.rules.halo)
-        options = {way.names[-1]: way for way in admitted}
+        admitted = admissible_strategies(signature, result, factors, whole=True, once=once, halo=split_file.rules.halo)
+        options = {strategy.names[-1]: strategy for strategy in admitted}
         if name not in options:
             raise VerificationError.build(
                 f"the split is invalid: op {shown(shaped.names[op])}: {signature.type} cannot be "
@@ -369,5 +350,5 @@ def _way(split_file: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
                 where=split_file.what,
                 remedy="split again, or register the description that it was made with",
             )
-        made = options[name]
-    return made
+        result = options[name]
+    return result

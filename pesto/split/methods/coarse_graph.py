@@ -8,7 +8,7 @@ steps are scopes of one name but for a number, which read one variable.
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,23 +18,13 @@ from pesto.split.methods.cut import Tensors, tensors_of
 from pesto.split.ops.op_types import CLASSES
 from pesto.split.program import CutProgram
 from pesto.split.typed_graph import TypedGraph
-from solvers.arrays import Ints
+from solvers.arrays import Ints, ints
+from solvers.compiled.dag import connected
 from solvers.labels.labelling import FORBIDDEN, Builder, Labelling
 
 _NUMBERED = re.compile(r"(.*_)\d+$")
 _BACKWARD = re.compile(r"gradients(_\d+)?$|gradient_tape(_\d+)?$")
 _GRAD = re.compile(r"_grad(_\d+)?$")
-
-
-class CoarseGraphOptions(NamedTuple):
-    """Options of the coarse graph."""
-
-    grouping: bool = True
-    """Forward and backward ops."""
-    coalescing: bool = True
-    """Element-wise ops in a row."""
-    steps: bool = True
-    """Unrolled time steps."""
 
 
 class CoarseLabelling(NamedTuple):
@@ -56,34 +46,26 @@ class CoarseLabelling(NamedTuple):
         return np.array([own[labels[c]] for own, c in zip(self.labels, self.of.tolist(), strict=True)], dtype=np.int64)
 
 
-def coarsen_labelling(shaped: TypedGraph, program: CutProgram, settings: CoarseGraphOptions) -> CoarseLabelling:
-    """Return the coarse graph of a problem in which every reader is charged its own fetch."""
-    return _Coarsener(shaped, program).coarse(settings)
+def coarsen_labelling(
+    shaped: TypedGraph, program: CutProgram, *, grouping: bool = True, coalescing: bool = True, steps: bool = True
+) -> CoarseLabelling:
+    """Return the coarse graph of a problem in which every reader is charged its own fetch.
+
+    grouping: forward with backward ops; coalescing: element-wise ops in a row; steps: of unrolled time steps.
+    """
+    return _Coarsener(shaped, program).coarse(grouping=grouping, coalescing=coalescing, steps=steps)
 
 
-class _DisjointSets:
-    def __init__(self, many: int) -> None:
-        self._up = list(range(many))
-
-    def of(self, v: int) -> int:
-        while self._up[v] != v:
-            self._up[v] = self._up[self._up[v]]
-            v = self._up[v]
-        return v
-
-    def join(self, members: Iterable[int]) -> None:
-        result = sorted({self.of(v) for v in members})
-        for v in result:
-            self._up[v] = result[0]
-
-    def numbers(self) -> Ints:
-        """[many] the set of each, numbered from 0 by their least members."""
-        return np.unique([self.of(v) for v in range(len(self._up))], return_inverse=True)[1].reshape(-1)
+def _numbered_sets(size: int, groups: Iterable[Sequence[int]]) -> Ints:
+    """Return [size] the set of each number, where groups with a common member are one set, by their least members."""
+    pairs = [(group[0], member) for group in groups for member in group[1:]]
+    least = connected(size, ints([one for one, _ in pairs]), ints([other for _, other in pairs]))
+    return np.unique(least, return_inverse=True)[1].reshape(-1)
 
 
 class _Coarsener:
     def __init__(self, shaped: TypedGraph, program: CutProgram) -> None:
-        self.shaped, self.made = shaped, program
+        self.shaped, self.program = shaped, program
         self.tensors: Tensors = tensors_of(shaped, program)
         self.inputs = defaultdict[int, list[tuple[tuple[int, int], int]]](list)
         """Op -> (tensor, input)."""
@@ -95,53 +77,60 @@ class _Coarsener:
                 self.inputs[i].append(((p, k), at))
         self.taken: dict[int, set[int]] = defaultdict(set)
         """Op -> ties that it takes."""
-        for op, v in zip(shaped.use_op.tolist(), shaped.use_variable.tolist(), strict=True):
+        for op, _, v in shaped.uses:
             self.taken[op].add(program.tie[v])
         self.keys: dict[int, tuple[Hashable, ...]] = dict(self.tensors.layouts)
         for at, op in self.tensors.ops.items():
-            ways = program.ways[op]
-            self.keys[at] = tuple(way.gives[0] for way in ways) if self._elementwise(op) else ways
-        self.one = _DisjointSets(self.tensors.count)
+            strategies = program.strategies[op]
+            self.keys[at] = tuple(strategy.gives[0] for strategy in strategies) if self._elementwise(op) else strategies
+        self.alike: list[tuple[int, int]] = []
+        """Pairs of variables that share a label."""
 
     def _elementwise(self, op: int) -> bool:
         """Return True if an op's output lies as the op is cut; not for ops that take variables."""
-        ways, signature = self.made.ways[op], self.shaped.signature(op)
+        strategies, signature = self.program.strategies[op], self.shaped.signature(op)
         if op in self.taken or self.shaped.once[op] or signature.type not in CLASSES["elementwise"]:
             return False
-        return len(signature.outputs) == 1 and len({way.gives[0] for way in ways}) == len(ways)
+        return len(signature.outputs) == 1 and len({strategy.gives[0] for strategy in strategies}) == len(strategies)
 
     def _same(self, one: int, other: int) -> None:
         """Give both one label, if they have the same ones."""
         if one >= 0 and other >= 0 and set(self.keys[one]) == set(self.keys[other]):
-            self.one.join((one, other))
+            self.alike.append((one, other))
 
-    def coarse(self, settings: CoarseGraphOptions) -> CoarseLabelling:
-        for at, op in self.tensors.ops.items() if settings.coalescing else ():
+    def coarse(self, *, grouping: bool, coalescing: bool, steps: bool) -> CoarseLabelling:
+        for at, op in self.tensors.ops.items() if coalescing else ():
             if not self._elementwise(op):
                 continue
-            self._same(at, self.made.tensor[op][0])
+            self._same(at, self.program.tensor[op][0])
             for (maker, _), number in self.inputs[op]:
-                alike = all(way.needs[number] == way.gives[0] for way in self.made.ways[op])
+                alike = all(strategy.needs[number] == strategy.gives[0] for strategy in self.program.strategies[op])
                 if self._elementwise(maker) and alike:
                     self._same(at, self.given[op, number])
-        if settings.steps:
+        if steps:
             self._join_steps()
-        of = self.one.numbers()
+        of = _numbered_sets(self.tensors.count, self.alike)
         labels, problem, edge = self._contracted(of)
-        together = _DisjointSets(int(of.max(initial=-1)) + 1)
-        for op, ties in self.taken.items():
-            together.join(int(of[v]) for v in (*ties, self.made.op[op]))
-        if settings.grouping:
-            self._group(of, together)
-        group = self._in_order(of, together.numbers())
-        p, seen, lengths = self.made.problem, set(), []
+        together = [[*ties, self.program.op[op]] for op, ties in self.taken.items()]
+        together += self._groups() if grouping else []
+        classes = [of[group].tolist() for group in together]
+        group = _numbered_sets(int(of.max(initial=-1)) + 1, classes)
+        # [groups] place of each group's first op in the step, twice; tensors come after the op that makes them.
+        first = np.full(int(group.max(initial=-1)) + 1, 2 * self.shaped.ops + 2)
+        for at, op in self.tensors.ops.items():
+            np.minimum.at(first, group[of[at]], 2 * op)
+        for op, ats in enumerate(self.program.tensor):
+            np.minimum.at(first, group[of[[v for v in ats if v >= 0]]], 2 * op + 1)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+        p, seen, lengths = self.program.problem, set(), []
         for e in edge:
             a, b = int(p.a[e]), int(p.b[e])
             tensor = a if a in self.tensors.layouts else b
             key = (tensor, int(of[a]), int(of[b]))
             lengths.append(0 if key in seen else int(self.tensors.size[tensor]))
             seen.add(key)
-        return CoarseLabelling(problem, of, labels, group, np.array(lengths, dtype=np.int64))
+        return CoarseLabelling(problem, of, labels, rank[group], np.array(lengths, dtype=np.int64))
 
     def _join_steps(self) -> None:
         """Join ops of one name but for the number of a time step, and what they make."""
@@ -171,8 +160,8 @@ class _Coarsener:
                     alike[name, int(self.shaped.signature_of[op])].append(op)
         for first, *others in alike.values():
             for op in others:
-                self._same(self.made.op[first], self.made.op[op])
-                for one, other in zip(self.made.tensor[first], self.made.tensor[op], strict=True):
+                self._same(self.program.op[first], self.program.op[op])
+                for one, other in zip(self.program.tensor[first], self.program.tensor[op], strict=True):
                     self._same(one, other)
 
     def _contracted(self, of: Ints) -> tuple[list[list[int]], Labelling, list[int]]:
@@ -182,7 +171,7 @@ class _Coarsener:
         for v, c in enumerate(of.tolist()):
             place = {key: k for k, key in enumerate(self.keys[v])}
             labels.append([place[key] for key in first.setdefault(c, self.keys[v])])
-        p, builder, edges = self.made.problem, Builder(), list[int]()
+        p, builder, edges = self.program.problem, Builder(), list[int]()
         unary = [np.zeros(0, dtype=np.int64)] * (int(of.max(initial=-1)) + 1)
         for v, c in enumerate(of.tolist()):
             own = p.unary[p.first[v] : p.first[v + 1]][labels[v]]
@@ -206,19 +195,16 @@ class _Coarsener:
                 edges.append(e)
         return labels, builder.build(), edges
 
-    def _group(self, of: Ints, together: _DisjointSets) -> None:
-        """Group forward ops with their backward ops, tensors with their gradients and what sums these."""
-        at, tensor, signature = self.made.op, self.made.tensor, self.shaped.signature
+    def _groups(self) -> list[list[int]]:
+        """Return groups of variables: forward op and backward ops, tensor and gradients with their sums."""
+        at, tensor, signature = self.program.op, self.program.tensor, self.shaped.signature
         backward: dict[int, list[int]] = defaultdict(list)
         for op, forward in forward_ops(self.shaped.names).items():
             backward[forward].append(op)
 
-        def join(*variables: int) -> None:
-            together.join(int(of[v]) for v in variables if v >= 0)
-
-        gradients: set[int] = set()
+        groups, gradients = list[list[int]](), set[int]()
         for op, ops in backward.items():
-            join(at[op], *(at[b] for b in ops))
+            groups.append([at[op], *(at[b] for b in ops)])
             # A gradient is the first output of the backward ops that has the shape of an input.
             left = list(self.inputs[op])
             for b in ops:
@@ -227,27 +213,14 @@ class _Coarsener:
                     fits = [t for t in left if signature(t[0][0]).outputs[t[0][1]] == made] if gradient >= 0 else []
                     if fits and self.given[op, fits[0][1]] >= 0:
                         left.remove(fits[0])
-                        join(self.given[op, fits[0][1]], gradient)
+                        groups.append([self.given[op, fits[0][1]], gradient])
                         gradients.add(gradient)
         for op in range(self.shaped.ops):
             if signature(op).type == "AddN" and tensor[op][0] >= 0:
                 summed = [self.given[op, k] for _, k in self.inputs[op] if self.given[op, k] in gradients]
                 if summed:
-                    join(at[op], tensor[op][0], *summed)
-
-    def _in_order(self, of: Ints, group: Ints) -> Ints:
-        """[classes] groups numbered by their first op, tensors after the op that makes them."""
-        first = np.full(int(group.max(initial=-1)) + 1, 2 * self.shaped.ops + 2)
-        for at, op in self.tensors.ops.items():
-            g = group[of[at]]
-            first[g] = min(first[g], 2 * op)
-        for op, ats in enumerate(self.made.tensor):
-            for v in ats:
-                if v >= 0:
-                    first[group[of[v]]] = min(first[group[of[v]]], 2 * op + 1)
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
-        return rank[group]
+                    groups.append([at[op], tensor[op][0], *summed])
+        return [variables for group in groups if (variables := [v for v in group if v >= 0])]
 
 
 def _sum(one: Ints, other: Ints) -> Ints:

@@ -11,7 +11,7 @@ from pesto.core.files.json import shown
 from pesto.core.quantities import size
 from pesto.split.division import Division, item_bytes
 from pesto.split.geometry import Layouts, Shape, part_shape
-from pesto.split.program import CutProgram, Rules, build_joint_program
+from pesto.split.program import CutProgram, Rules, build_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
 from solvers.arrays import Ints, ints
@@ -25,7 +25,7 @@ class CutTask:
     """Task of a cut method: a step, the cuts made so far, and the cuts to make."""
 
     shaped: TypedGraph
-    made: Division | None
+    before: Division | None
     """Division by the cuts before it; None before the first."""
     more: Shape
     """Factors of the cuts to make: one, unless a method makes all cuts at once."""
@@ -38,7 +38,7 @@ class CutTask:
 
     def program(self, *, each: bool = False) -> CutProgram:
         """Return its labelling problem, in which with `each` every reader is charged its own fetch."""
-        return build_joint_program(self.shaped, self.made, self.more, self.rules, each=each)
+        return build_program(self.shaped, self.before, self.more, self.rules, each=each)
 
 
 class CutChoice(NamedTuple):
@@ -56,10 +56,17 @@ def solve_labelling(problem: Labelling, method: str, seconds: float, *, determin
         raise SolverError.build(f"{error}", remedy="use the greedy method, and see pesto doctor") from error
 
 
+def solve_pinned(problem: Labelling, labels: Ints, seconds: float, *, deterministic: bool = False) -> LabelResult:
+    """Solve a problem exactly whose first variables have labels, -1 where one is open; errors of `solve_labelling`."""
+    rest = pinned(problem, labels)
+    result = solve_labelling(rest.problem, "exact", seconds, deterministic=deterministic)
+    return result if result.labels is None else replace(result, labels=np.asarray(rest.widened(result.labels)))
+
+
 def by_solver(cut: CutTask, method: str) -> CutChoice:
     """Choose labels by a method of `solvers.labels` for the whole problem."""
-    made = cut.program()
-    return CutChoice(made, solve_labelling(made.problem, method, cut.seconds, deterministic=cut.deterministic))
+    program = cut.program()
+    return CutChoice(program, solve_labelling(program.problem, method, cut.seconds, deterministic=cut.deterministic))
 
 
 def complete_labels(cut: CutTask, labels: Ints | None, method: str) -> CutChoice:
@@ -69,11 +76,9 @@ def complete_labels(cut: CutTask, labels: Ints | None, method: str) -> CutChoice
     """
     program = cut.program()
     if labels is not None:
-        rest = pinned(program.problem, labels)
-        result = solve_labelling(rest.problem, "exact", cut.seconds, deterministic=cut.deterministic)
+        result = solve_pinned(program.problem, labels, cut.seconds, deterministic=cut.deterministic)
         if result.labels is not None:
-            whole = np.asarray(rest.widened(result.labels))
-            answer = replace(result, status=Status.FEASIBLE, method=method, labels=whole, bound=0, limit=Limit.OTHER)
+            answer = replace(result, status=Status.FEASIBLE, method=method, bound=0, limit=Limit.OTHER)
             return CutChoice(program, answer)
     nothing = LabelResult(
         status=Status.UNKNOWN, method=method, labels=None, value=None, bound=0, limit=Limit.OTHER,
@@ -101,7 +106,7 @@ def tensors_of(shaped: TypedGraph, program: CutProgram) -> Tensors:
     layouts: dict[int, tuple[Layouts, ...]] = dict(zip(program.tie, program.tied, strict=True))
     sizes: dict[int, int] = {}
     ties, tensors = set(program.tie), []
-    for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
+    for op, at, v in shaped.uses:
         operand = shaped.signature(op).inputs[at]
         tensors.append((program.tie[v], operand.shape, operand.dtype))
     for op in range(shaped.ops):
@@ -123,18 +128,18 @@ def cut_within_memory(cut: CutTask, memory_bytes: int) -> CutChoice:
     Raise InfeasibleError if a worker holds more after every way to make the first cut, NothingFoundError for a later
     cut.
     """
-    made = cut.program()
-    result = solve_limited_cut(cut.shaped, made, memory_bytes, seconds=cut.seconds)
+    program = cut.program()
+    result = solve_limited_cut(cut.shaped, program, memory_bytes, seconds=cut.seconds)
     if result.answer.status is Status.INFEASIBLE and result.least is not None:
-        error = NothingFoundError if cut.made else InfeasibleError
+        error = NothingFoundError if cut.before else InfeasibleError
         raise error.build(
-            f"{'after the cuts before it, ' if cut.made else ''}cut in {cut.more[-1]} a "
+            f"{'after the cuts before it, ' if cut.before else ''}cut in {cut.more[-1]} a "
             f"worker holds {size(result.least)} of variables with slots at least, {size(result.least - memory_bytes)} "
             f"more than the {size(memory_bytes)} that it may at this cut",
             where=shown(cut.shaped.source),
             remedy="give more workers, or more memory",
         )
-    return CutChoice(made, result.answer)
+    return CutChoice(program, result.answer)
 
 
 def solve_limited_cut(shaped: TypedGraph, program: CutProgram, memory_bytes: int, *, seconds: float) -> LimitedResult:
@@ -153,7 +158,7 @@ def held_bytes(shaped: TypedGraph, program: CutProgram) -> Ints:
     """Return [labels] bytes that a worker holds of the variables of a tie, for each label that it can have."""
     result = np.zeros(len(program.problem.unary), dtype=np.int64)
     known = {}
-    for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
+    for op, at, v in shaped.uses:
         operand = shaped.signature(op).inputs[at]
         if operand.shape is not None:
             known[v] = operand.shape, item_bytes(operand.dtype)

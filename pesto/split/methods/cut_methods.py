@@ -12,7 +12,7 @@ import numpy as np
 from pesto.core.errors import UsageError
 from pesto.split.division import Division
 from pesto.split.geometry import Shape
-from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarsen_labelling
+from pesto.split.methods.coarse_graph import coarsen_labelling
 from pesto.split.methods.cut import (
     CutChoice,
     CutTask,
@@ -20,6 +20,7 @@ from pesto.split.methods.cut import (
     complete_labels,
     cut_within_memory,
     solve_labelling,
+    solve_pinned,
     tensors_of,
 )
 from pesto.split.methods.parallelism_rules import data_parallel, megatron
@@ -29,7 +30,7 @@ from solvers.arrays import Bools, Ints
 from solvers.labels.critical import by_paths
 from solvers.labels.factor_graph import NEVER, FactorGraph, costs_beside, incidence, net_of
 from solvers.labels.label_methods import LabelResult
-from solvers.labels.labelling import Labelling, judge, narrowed, pinned
+from solvers.labels.labelling import Labelling, judge, narrowed
 from solvers.labels.messages import pass_messages
 
 MOST_LABELS = 4096
@@ -50,7 +51,14 @@ def joint(cut: CutTask) -> CutChoice:
     if len(cut.more) == 1:
         return by_solver(cut, "exact")
     began = time.monotonic()
-    one_by_one = _one_by_one(cut)
+    # The division by cuts made one after the other, in a third of the time; None if one finds nothing.
+    one_by_one = cut.before
+    for k in cut.more:
+        task = replace(cut, before=one_by_one, more=(k,), seconds=cut.seconds / 3 / len(cut.more))
+        single, answer = by_solver(task, "exact")
+        one_by_one = None if answer.labels is None else single.division(answer.labels.tolist())
+        if one_by_one is None:
+            break
     program = cut.program()
     labels = int(program.problem.labels.max(initial=0))
     if labels > MOST_LABELS:
@@ -66,36 +74,22 @@ def joint(cut: CutTask) -> CutChoice:
     tried = [_improved(cut, program, start, ends) for start in starts if start is not None]
     best = min(tried, key=lambda labels: judge(program.problem, labels), default=None)
     took = (("cuts", cuts_s), ("messages", passed_s), ("improvement", time.monotonic() - began - cuts_s - passed_s))
-    if best is None:
-        nothing = LabelResult(
-            status=Status.UNKNOWN, method="joint", labels=None, value=None, bound=0, limit=Limit.TIME, seconds=took
-        )
-        return CutChoice(program, nothing)
-    value = judge(program.problem, best)
-    status = Status.OPTIMAL if passed.bound >= value else Status.FEASIBLE
     answer = LabelResult(
-        status=status, method="joint", labels=best, value=value, bound=min(passed.bound, value),
-        limit=Limit.NONE if status is Status.OPTIMAL else Limit.OTHER, seconds=took,
-    )  # fmt: skip
+        status=Status.UNKNOWN, method="joint", labels=None, value=None, bound=0, limit=Limit.TIME, seconds=took
+    )
+    if best is not None:
+        value, bound = judge(program.problem, best), passed.bound
+        status, limit = (Status.OPTIMAL, Limit.NONE) if bound >= value else (Status.FEASIBLE, Limit.OTHER)
+        answer = replace(answer, status=status, labels=best, value=value, bound=min(bound, value), limit=limit)
     return CutChoice(program, answer)
-
-
-def _one_by_one(cut: CutTask) -> Division | None:
-    """The division by cuts made one after the other, in a third of the time; None if one finds nothing."""
-    made = cut.made
-    for k in cut.more:
-        seconds = cut.seconds / 3 / len(cut.more)
-        program, answer = by_solver(replace(cut, made=made, more=(k,), seconds=seconds), "exact")
-        if answer.labels is None:
-            return None
-        made = program.division(answer.labels.tolist())
-    return made
 
 
 def _joint_labels(cut: CutTask, program: CutProgram, division: Division, ends: float) -> Ints | None:
     """The labels of a division by cuts that were made one after the other; None if the products do not have them."""
     labels = np.full(tensors_of(cut.shaped, program).count, -1, dtype=np.int64)
-    rows: list[tuple[int, Sequence[object], object]] = list(zip(program.op, program.ways, division.ways, strict=True))
+    rows: list[tuple[int, Sequence[object], object]] = list(
+        zip(program.op, program.strategies, division.strategies, strict=True)
+    )
     rows += zip(program.tie, program.tied, division.variables, strict=True)
     for ats, options, mine in zip(program.tensor, program.layouts, division.kept, strict=True):
         rows += zip(ats, options, mine, strict=True)
@@ -104,17 +98,15 @@ def _joint_labels(cut: CutTask, program: CutProgram, division: Division, ends: f
             return None
         if at >= 0:
             labels[at] = choices.index(own)
-    rest = pinned(program.problem, labels)
-    result = _exactly(cut, rest.problem, ends)
-    return None if result.labels is None else np.asarray(rest.widened(result.labels))
+    return solve_pinned(program.problem, labels, _share_s(cut, ends), deterministic=cut.deterministic).labels
 
 
 def _improved(cut: CutTask, program: CutProgram, labels: Ints, ends: float) -> Ints:
     """Choose one cut after the other anew, all others as they are, until a round brings nothing, or time is over."""
     before, problem, cuts = len(program.factors) - len(cut.more), program.problem, dict[int, list[tuple[object, ...]]]()
-    for at, ways in zip(program.op, program.ways, strict=True):
+    for at, strategies in zip(program.op, program.strategies, strict=True):
         if at >= 0:
-            cuts[at] = [way.names for way in ways]
+            cuts[at] = [strategy.names for strategy in strategies]
     cuts |= {at: list(tied) for at, tied in zip(program.tie, program.tied, strict=True)}
     for ats, options in zip(program.tensor, program.layouts, strict=True):
         cuts |= {at: list(layouts) for at, layouts in zip(ats, options, strict=True) if at >= 0}
@@ -132,32 +124,25 @@ def _improved(cut: CutTask, program: CutProgram, labels: Ints, ends: float) -> I
     value, still, at = judge(problem, labels), 0, 0
     while still < len(cut.more) and time.monotonic() < ends:
         rest = narrowed(problem, agreeing(before + at))
-        result = _exactly(cut, rest.problem, ends)
+        result = solve_labelling(rest.problem, "exact", _share_s(cut, ends), deterministic=cut.deterministic)
         at, still = (at + 1) % len(cut.more), still + 1
         if result.labels is not None and result.value is not None and result.value < value:
             labels, value, still = np.asarray(rest.widened(result.labels)), result.value, 1
     return labels
 
 
-def _exactly(cut: CutTask, problem: Labelling, ends: float) -> LabelResult:
-    """Solve one problem of several: in what is left of the time, or with a third of the work for each cut."""
-    seconds = cut.seconds / 3 / len(cut.more) if cut.deterministic else ends - time.monotonic()
-    return solve_labelling(problem, "exact", seconds, deterministic=cut.deterministic)
+def _share_s(cut: CutTask, ends: float) -> float:
+    """Return the seconds of one problem of several: what is left of the time, or a third of the work for each cut."""
+    return cut.seconds / 3 / len(cut.more) if cut.deterministic else ends - time.monotonic()
 
 
-def rows(cut: CutTask) -> CutChoice:
-    """Choose AllRow-Greedy: every tensor along its first dimension, every op as sends least beside that."""
-    return _by_rows(cut, "rows")
+def cut_rows(cut: CutTask, method: str) -> CutChoice:
+    """Choose every tensor along its first dimension: AllRow-Greedy, or AllRow-Rand for the method rows-random.
 
-
-def rows_random(cut: CutTask) -> CutChoice:
-    """Choose AllRow-Rand: every tensor along its first dimension, every op by lot, with the same lots each time."""
-    return _by_rows(cut, "rows-random")
-
-
-def _by_rows(cut: CutTask, method: str) -> CutChoice:
-    made = cut.program(each=True)
-    tensors, costs = tensors_of(cut.shaped, made), _Costs(net_of(made.problem))
+    Every op is cut as sends least beside that, or by lot, with the same lots each time.
+    """
+    program = cut.program(each=True)
+    tensors, costs = tensors_of(cut.shaped, program), _Costs(net_of(program.problem))
     draw = np.random.default_rng(0)
     for v, layouts in tensors.layouts.items():
         costs.labels[v] = next((k for k, result in enumerate(layouts) if result[-1] == 0), 0)
@@ -175,8 +160,8 @@ def spartan(cut: CutTask) -> CutChoice:
 
     A tensor's layout is that for which its ops, each as well as it can, send least beside what was chosen before.
     """
-    made = cut.program(each=True)
-    tensors, costs = tensors_of(cut.shaped, made), _Costs(net_of(made.problem))
+    program = cut.program(each=True)
+    tensors, costs = tensors_of(cut.shaped, program), _Costs(net_of(program.problem))
     for v in sorted(tensors.layouts, key=lambda v: (-tensors.size[v], v)):
         total = costs.of(v)
         around = sorted({other for other in costs.around(v) if costs.labels[other] < 0})
@@ -222,19 +207,16 @@ class _Costs:
         return self._edge[self._offset[v] : self._offset[v + 1]]
 
 
-_PAPER = CoarseGraphOptions()
-
-
-def tofu(cut: CutTask, *, settings: CoarseGraphOptions = _PAPER, paths: bool = True, name: str = "tofu") -> CutChoice:
+def tofu(cut: CutTask, /, *, paths: bool = True, name: str = "tofu", **coarsening: bool) -> CutChoice:
     """Choose by Tofu's own search (section 4): CriticalDP on the coarse graph.
 
     Groups are labelled path by path, the longest first, or without `paths` in the order of the step. As in the paper
     every reader is charged its own fetch, and variables are cut. What the time does not suffice for is chosen greedily;
-    in a deterministic cut each group has an equal share of it, as work.
+    in a deterministic cut each group has an equal share of it, as work. coarsening: options of `coarsen_labelling`.
     """
     ends = time.monotonic() + 0.8 * cut.seconds
-    made = cut.program(each=True)
-    result = coarsen_labelling(cut.shaped, made, settings)
+    program = cut.program(each=True)
+    result = coarsen_labelling(cut.shaped, program, **coarsening)
     share = 0.8 * cut.seconds / (1 + int(result.group.max(initial=0)))
 
     def best(part: Labelling) -> Ints | None:
@@ -275,8 +257,9 @@ class CutMethod:
         return replace(rules, replicate=True, redundant=True) if self.replicates else rules
 
 
-def _without(what: str, settings: CoarseGraphOptions, name: str) -> CutMethod:
-    return CutMethod(f"Tofu, {what}", partial(tofu, settings=settings, name=name))
+def _tofu_without(step: str, what: str, **options: bool) -> CutMethod:
+    name = f"tofu-{step}"
+    return CutMethod(f"Tofu, {what}", partial(tofu, name=name, **options))
 
 
 def exact(cut: CutTask) -> CutChoice:
@@ -290,17 +273,19 @@ METHODS = {
     "joint": CutMethod("all cuts at once, after the exact ones", joint, together=True, priced=True),
     "greedy": CutMethod("op by op in the order of the step", partial(by_solver, method="greedy"), priced=True),
     "tofu": CutMethod("Tofu's own: critical paths of the coarse graph by dynamic programming", tofu),
-    "tofu-ungrouped": _without(
-        "backward ops apart from forward ones", CoarseGraphOptions(grouping=False), "tofu-ungrouped"
-    ),
-    "tofu-uncoalesced": _without("element-wise ops apart", CoarseGraphOptions(coalescing=False), "tofu-uncoalesced"),
-    "tofu-unmerged": _without("time steps apart", CoarseGraphOptions(steps=False), "tofu-unmerged"),
+    "tofu-ungrouped": _tofu_without("ungrouped", "backward ops apart from forward ones", grouping=False),
+    "tofu-uncoalesced": _tofu_without("uncoalesced", "element-wise ops apart", coalescing=False),
+    "tofu-unmerged": _tofu_without("unmerged", "time steps apart", steps=False),
     "tofu-in-order": CutMethod(
         "Tofu, group by group in the order of the step", partial(tofu, paths=False, name="tofu-in-order")
     ),
     "chop": CutMethod("Tofu with one cut for all workers (EqualChop)", partial(tofu, name="chop"), flat=True),
-    "rows": CutMethod("tensors along their first dimension, ops as sends least beside that", rows),
-    "rows-random": CutMethod("tensors along their first dimension, ops by lot", rows_random),
+    "rows": CutMethod(
+        "tensors along their first dimension, ops as sends least beside that", partial(cut_rows, method="rows")
+    ),
+    "rows-random": CutMethod(
+        "tensors along their first dimension, ops by lot", partial(cut_rows, method="rows-random")
+    ),
     "spartan": CutMethod("the largest tensor first, with its ops", spartan),
     "data-parallel": CutMethod("every op along its batch, variables whole", data_parallel, replicates=True),
     "megatron": CutMethod("weights of pairs of matmuls by columns, then by rows", megatron, replicates=True),

@@ -27,7 +27,7 @@ class Spreading:
     """
 
     def __init__(self, shaped: TypedGraph, program: CutProgram, variables: Mapping[int, int], *, rows: bool) -> None:
-        self.shaped, self.made = shaped, program
+        self.shaped, self.program = shaped, program
         self.rows = rows
         """True if what cannot hand on a cut goes on along its rows; else it is whole."""
         self.variables = variables
@@ -36,8 +36,8 @@ class Spreading:
         """Tensor -> the dimension that it is cut along."""
         self.open: set[Port] = set()
         """Tensors whose layout is left open: partial sums, what is drawn once, and what is made of these alone."""
-        self.way: dict[int, int] = {}
-        """Op -> its way; -1 where only the layout of what it makes is fixed, nothing where that is open too."""
+        self.chosen: dict[int, int] = {}
+        """Op -> number of its strategy; -1 if only the layout of its outputs is fixed, none if that is open too."""
         self.reads = defaultdict[int, list[tuple[Port, int]]](list)
         """Op -> (tensor, input)."""
         self.takes = defaultdict[int, list[tuple[int, int]]](list)
@@ -45,21 +45,21 @@ class Spreading:
         for port, result in readers(shaped).items():
             for i, at in result:
                 self.reads[i].append((port, at))
-        for op, at, v in zip(
-            shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
-        ):
+        for op, at, v in shaped.uses:
             self.takes[op].append((at, program.tie[v]))
 
     def op(self, op: int) -> None:
         """Divide an op as its inputs are."""
-        result = self.ways(op)
+        result = self.strategies(op)
         cut = any(port in self.cut for port, _ in self.reads[op])
         cut = cut or any(tie in self.variables for _, tie in self.takes[op])
         if not cut and (self.shaped.once[op] or any(port in self.open for port, _ in self.reads[op])):
             self.open.update((op, k) for k in range(len(self.shaped.signature(op).outputs)))
             return
-        fitting = [k for k, way in enumerate(result) if self.fits(op, way)] if cut else []
-        whole = [k for k, way in enumerate(result) if {lay[-1] for lay in (*way.needs, *way.gives)} <= {WHOLE}]
+        fitting = [k for k, strategy in enumerate(result) if self.fits(op, strategy)] if cut else []
+        whole = [
+            k for k, strategy in enumerate(result) if {lay[-1] for lay in (*strategy.needs, *strategy.gives)} <= {WHOLE}
+        ]
         if cut and not fitting and self.rows:
             self.along_rows(op)
         elif fitting or whole:
@@ -67,45 +67,45 @@ class Spreading:
 
     def along_rows(self, op: int) -> None:
         """Keep what an op makes along its first dimension where no way hands on how its inputs are cut."""
-        self.way[op] = 0 if len(self.made.ways[op]) == 1 else -1
-        for k, layouts in enumerate(self.made.layouts[op]):
+        self.chosen[op] = 0 if len(self.program.strategies[op]) == 1 else -1
+        for k, layouts in enumerate(self.program.layouts[op]):
             if any(result[-1] == 0 for result in layouts):
                 self.cut[op, k] = 0
 
-    def ways(self, op: int) -> tuple[OpStrategy, ...]:
+    def strategies(self, op: int) -> tuple[OpStrategy, ...]:
         """Strategies that an op would have if it were not whole for being tiny; its outputs may be cut by them."""
-        result = self.made.ways[op]
+        result = self.program.strategies[op]
         if len(result) > 1 or self.shaped.once[op]:
             return result
         signature = self.shaped.signature(op)
         return admissible_strategies(
-            signature, uncut_strategy(signature), (prod(self.made.factors),), whole=True, once=False
+            signature, uncut_strategy(signature), (prod(self.program.factors),), whole=True, once=False
         )
 
     def take(self, op: int, number: int) -> None:
         """Divide an op in one of its ways, and note where its outputs are."""
-        self.way[op] = number if len(self.made.ways[op]) > 1 else 0
-        for k, gives in enumerate(self.ways(op)[number].gives):
+        self.chosen[op] = number if len(self.program.strategies[op]) > 1 else 0
+        for k, gives in enumerate(self.strategies(op)[number].gives):
             if gives[-1] in (PARTIAL, ONE):
                 self.open.add((op, k))
             elif gives[-1] >= 0:
                 self.cut[op, k] = gives[-1]
 
-    def fits(self, op: int, way: OpStrategy) -> bool:
+    def fits(self, op: int, strategy: OpStrategy) -> bool:
         """Return True if a way needs every cut input as it is cut, and variables as they lie."""
-        held = all(way.needs[at][-1] == self.variables.get(tie, WHOLE) for at, tie in self.takes[op])
-        return held and all(way.needs[at][-1] == self.cut[port] for port, at in self.reads[op] if port in self.cut)
+        held = all(strategy.needs[at][-1] == self.variables.get(tie, WHOLE) for at, tie in self.takes[op])
+        return held and all(strategy.needs[at][-1] == self.cut[port] for port, at in self.reads[op] if port in self.cut)
 
     def labels(self, count: int) -> Ints:
         """[count] of the problem's first variables; -1 for what is open."""
         result = np.full(count, -1, dtype=np.int64)
-        for op, way in self.way.items():
-            if self.made.op[op] >= 0:
-                result[self.made.op[op]] = way
-            for k, at in enumerate(self.made.tensor[op]):
+        for op, number in self.chosen.items():
+            if self.program.op[op] >= 0:
+                result[self.program.op[op]] = number
+            for k, at in enumerate(self.program.tensor[op]):
                 if at >= 0 and (op, k) not in self.open:
-                    result[at] = _label(self.made.layouts[op][k], self.cut.get((op, k), WHOLE))
-        for tied, at in zip(self.made.tied, self.made.tie, strict=True):
+                    result[at] = _label(self.program.layouts[op][k], self.cut.get((op, k), WHOLE))
+        for tied, at in zip(self.program.tied, self.program.tie, strict=True):
             result[at] = _label(tied, self.variables.get(at, WHOLE))
         return result
 
@@ -120,7 +120,7 @@ def data_parallel(cut: CutTask) -> CutChoice:
     Fed tensors without the batch stay whole. A tensor cannot be kept as partial sums, so a variable's gradients of
     several time steps are summed one by one. Raise NothingFoundError if no batch divides.
     """
-    shaped, made = cut.shaped, cut.program()
+    shaped, program = cut.shaped, cut.program()
     fed = [op for op in range(shaped.ops) if shaped.signature(op).type in FED and shaped.signature(op).outputs[0][0]]
     shapes = {op: shaped.signature(op).outputs[0][0] or () for op in fed}
     # The batch is an extent that most fed tensors have: of several the one with which most begin, or else the largest,
@@ -131,16 +131,16 @@ def data_parallel(cut: CutTask) -> CutChoice:
     steps = {_time_steps(signature) for signature in shaped.signatures}
     batches = [extent for extent in shared if extent not in steps] or shared
     batch = max(batches, key=lambda extent: (first[extent], extent), default=0)
-    if not batch or batch % prod(made.factors):
+    if not batch or batch % prod(program.factors):
         raise NothingFoundError.build(
-            f"no batch that is fed divides by {prod(made.factors)}", where=shaped.source, remedy="give fewer workers"
+            f"no batch that is fed divides by {prod(program.factors)}", where=shaped.source, remedy="give fewer workers"
         )
-    spread = Spreading(shaped, made, {}, rows=True)
+    spread = Spreading(shaped, program, {}, rows=True)
     for op in range(shaped.ops):
         spread.op(op)
         if batch in shapes.get(op, ()):
             spread.cut[op, 0] = shapes[op].index(batch)
-    return complete_labels(cut, spread.labels(tensors_of(shaped, made).count), "data-parallel")
+    return complete_labels(cut, spread.labels(tensors_of(shaped, program).count), "data-parallel")
 
 
 def _time_steps(signature: Signature) -> int:
@@ -157,9 +157,9 @@ def megatron(cut: CutTask) -> CutChoice:
     All other variables are whole, and so is what is between pairs; the backward pass follows as sends least. A pair
     is found by structure: what is between hands the cut on. Raise NothingFoundError if there is none.
     """
-    made, firsts = cut.program(), None
+    program, firsts = cut.program(), None
     while True:
-        pairs = _MatmulPairs(cut.shaped, made, firsts)
+        pairs = _MatmulPairs(cut.shaped, program, firsts)
         if pairs.used == pairs.firsts:
             break
         firsts = pairs.used
@@ -169,7 +169,7 @@ def megatron(cut: CutTask) -> CutChoice:
             where=cut.shaped.source,
             remedy="use another method",
         )
-    labels = pairs.spread.labels(tensors_of(cut.shaped, made).count)
+    labels = pairs.spread.labels(tensors_of(cut.shaped, program).count)
     for tie in pairs.beside:
         labels[tie] = -1
     return complete_labels(cut, labels, "megatron")
@@ -179,7 +179,7 @@ class _MatmulPairs:
     """Forward ops divided, with some matmuls as first ones of pairs; which of them a second one follows."""
 
     def __init__(self, shaped: TypedGraph, program: CutProgram, allowed: set[int] | None) -> None:
-        self.shaped, self.made, self.allowed = shaped, program, allowed
+        self.shaped, self.program, self.allowed = shaped, program, allowed
         self.variables: dict[int, int] = {}
         self.spread = Spreading(shaped, program, self.variables, rows=False)
         self.firsts: set[int] = set()
@@ -209,10 +209,12 @@ class _MatmulPairs:
         if product and self._matmul(op, weights[0], came):
             return
         spread.op(op)
-        way = self.made.ways[op][spread.way[op]] if op in spread.way else None
-        if way is not None and came:
+        strategy = self.program.strategies[op][spread.chosen[op]] if op in spread.chosen else None
+        if strategy is not None and came:
             self._note(op, came)
-            self.beside |= {self.root[port][0] for port, at in weights if way.needs[at][-1] >= 0} - set(self.variables)
+            self.beside |= {self.root[port][0] for port, at in weights if strategy.needs[at][-1] >= 0} - set(
+                self.variables
+            )
 
     def _note(self, op: int, came: set[int]) -> None:
         for k in range(len(self.shaped.signature(op).outputs)):
@@ -222,16 +224,16 @@ class _MatmulPairs:
     def _matmul(self, op: int, weight: tuple[Port, int], came: set[int]) -> bool:
         """Divide a matmul by a weight as the first or the second of a pair; whether it is one."""
         tie = self.root[weight[0]][0]
-        for number, way in enumerate(self.made.ways[op]):
-            along = way.needs[weight[1]][-1]
+        for number, strategy in enumerate(self.program.strategies[op]):
+            along = strategy.needs[weight[1]][-1]
             free = self.variables.get(tie, along) == along and any(
-                result[-1] == along for result in self.made.tied[self.made.tie.index(tie)]
+                result[-1] == along for result in self.program.tied[self.program.tie.index(tie)]
             )
-            if along < 0 or not free or not self.spread.fits(op, way):
+            if along < 0 or not free or not self.spread.fits(op, strategy):
                 continue
-            second = bool(came) and way.gives[0][-1] == PARTIAL
-            whole = all(needs[-1] == WHOLE for at, needs in enumerate(way.needs) if at != weight[1])
-            first = not came and way.gives[0][-1] >= 0 and whole
+            second = bool(came) and strategy.gives[0][-1] == PARTIAL
+            whole = all(needs[-1] == WHOLE for at, needs in enumerate(strategy.needs) if at != weight[1])
+            first = not came and strategy.gives[0][-1] >= 0 and whole
             if second or (first and (self.allowed is None or op in self.allowed)):
                 self.variables[tie] = along
                 self.spread.take(op, number)
@@ -255,7 +257,7 @@ def forward(shaped: TypedGraph) -> list[int]:
         op for op in range(shaped.ops)
         if op not in read and op not in takes and any(shape is not None for shape, _ in shaped.signature(op).outputs)
     }  # fmt: skip
-    for src, dst in sorted(zip(shaped.src.tolist(), shaped.dst.tolist(), strict=True), key=lambda edge: -edge[1]):
+    for src, _, dst, _ in sorted(shaped.edges, key=lambda edge: -edge[2]):
         if dst in result:
             result.add(src)
     return sorted(result) if any(op in takes for op in result) else list(range(shaped.ops))

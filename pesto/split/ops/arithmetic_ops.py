@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pesto.split.ops.picture_ops import channel
+from pesto.split.ops.window_kernels import channel
 from pesto.split.tdl import (
     Body,
     Description,
@@ -137,13 +137,13 @@ def l2_loss(op: OpOperands) -> list[Lambda]:
 def bias_gradient(op: OpOperands) -> list[Lambda]:
     """Describe BiasAddGrad, the sum over all dimensions but the channels."""
     rank = op[0].rank
-    return [_reduced(op, Sum, frozenset(range(rank)) - {channel(op, rank)}, keep=False)]
+    return [_reduced(op, Sum, frozenset(range(rank)) - {channel(op.signature, rank)}, keep=False)]
 
 
 def bias(op: OpOperands) -> list[Body]:
     """Describe BiasAdd, which adds a vector along the channels."""
     tensor, vector = op[0], op[1]
-    return [lambda *i: tensor[i] + vector[i[channel(op, tensor.rank)]]]
+    return [lambda *i: tensor[i] + vector[i[channel(op.signature, tensor.rank)]]]
 
 
 def matmul(op: OpOperands) -> list[Body]:
@@ -201,16 +201,13 @@ def softmax(op: OpOperands) -> list[Body]:
 
 
 def cross_entropy(op: OpOperands) -> list[Body]:
-    """Describe SoftmaxCrossEntropyWithLogits: loss and gradient of each row, from a row of labels."""
-    return [
-        lambda b: opaque(_row(op, 0, (b,)) + _row(op, 1, (b,))),
-        lambda b, c: opaque(_row(op, 0, (b,)) + _row(op, 1, (b,)))[c],
-    ]
+    """Describe (Sparse)SoftmaxCrossEntropyWithLogits: loss and gradient of each row, from its labels or its label."""
+    sparse = op.signature.type.startswith("Sparse")
 
+    def read(b: Index) -> Value:
+        return opaque(_row(op, 0, (b,)) + (op[1][b] if sparse else _row(op, 1, (b,))))
 
-def sparse_cross_entropy(op: OpOperands) -> list[Body]:
-    """Describe SparseSoftmaxCrossEntropyWithLogits: loss and gradient of each row, from the number of its label."""
-    return [lambda b: opaque(_row(op, 0, (b,)) + op[1][b]), lambda b, c: opaque(_row(op, 0, (b,)) + op[1][b])[c]]
+    return [read, lambda b, c: read(b)[c]]
 
 
 ELEMENTWISE: Mapping[str, Description] = dict.fromkeys(ELEMENTWISE_TYPES, elementwise) | {
@@ -229,5 +226,5 @@ CONTRACTIONS: Mapping[str, Description] = {
 }  # fmt: skip
 SOFTMAXES: Mapping[str, Description] = {
     "Softmax": softmax, "LogSoftmax": softmax, "SoftmaxCrossEntropyWithLogits": cross_entropy,
-    "SparseSoftmaxCrossEntropyWithLogits": sparse_cross_entropy,
+    "SparseSoftmaxCrossEntropyWithLogits": cross_entropy,
 }  # fmt: skip

@@ -35,20 +35,15 @@ def _constant(op: OpOperands, number: int) -> tuple[int, ...]:
 
 def concat(op: OpOperands) -> list[Lambda]:
     """Describe ConcatV2, whose axis comes last."""
-    rank = len(op.out())
-    return [_moved_along([_constant(op, op.inputs - 1)[0] % rank], [op[n] for n in range(op.inputs - 1)], rank)]
+    rank, axis = len(op.out()), op.inputs - 1
+    return [_moved_along([_constant(op, axis)[0] % rank], [op[n] for n in range(axis)], rank)]
 
 
 def split(op: OpOperands) -> list[Lambda]:
-    """Describe Split, whose axis comes first."""
-    rank = op[1].rank
-    return [_moved_along([_constant(op, 0)[0] % rank], [op[1]], rank) for _ in op.signature.outputs]
-
-
-def split_sizes(op: OpOperands) -> list[Lambda]:
-    """Describe SplitV, whose axis comes last."""
-    rank = op[0].rank
-    return [_moved_along([_constant(op, 2)[0] % rank], [op[0]], rank) for _ in op.signature.outputs]
+    """Describe Split, whose axis comes first, and SplitV, whose axis comes last."""
+    tensor, axis = (op[1], 0) if op.signature.type == "Split" else (op[0], 2)
+    moved = _constant(op, axis)[0] % tensor.rank
+    return [_moved_along([moved], [tensor], tensor.rank) for _ in op.signature.outputs]
 
 
 def pack(op: OpOperands) -> list[Lambda]:
@@ -91,9 +86,10 @@ def pad(op: OpOperands) -> list[Lambda]:
     return [_moved_along([d for d, sides in enumerate(paddings) if any(sides)], [op[0]], op[0].rank)]
 
 
-def along_axis(op: OpOperands) -> list[Lambda]:
-    """Describe Cumsum and Cumprod, whose axis comes last."""
-    return [_moved_along([_constant(op, 1)[0] % op[0].rank], [op[0]], op[0].rank)]
+def along_axes(op: OpOperands) -> list[Lambda]:
+    """Describe Cumsum, Cumprod and ReverseV2, whose axes a constant names."""
+    rank = op[0].rank
+    return [_moved_along([axis % rank for axis in _constant(op, 1)], [op[0]], rank)]
 
 
 def tile(op: OpOperands) -> list[Lambda]:
@@ -119,12 +115,6 @@ def reverse_sequence(op: OpOperands) -> list[Lambda]:
         return opaque(read, lengths[i[batch]])[i[along]]
 
     return [Lambda(_names(tensor.rank), element)]
-
-
-def reverse(op: OpOperands) -> list[Lambda]:
-    """Describe ReverseV2 along axes that a constant names."""
-    rank = op[0].rank
-    return [_moved_along([axis % rank for axis in _constant(op, 1)], [op[0]], rank)]
 
 
 def transpose(op: OpOperands) -> list[Lambda]:
@@ -157,16 +147,17 @@ def broadcast(op: OpOperands) -> list[Lambda]:
     return [Lambda(_names(rank), element)]
 
 
-def strided(op: OpOperands, *, back: bool = False) -> list[Lambda]:
-    """Describe StridedSlice, and with `back` its gradient; dimensions that are taken whole can be cut."""
+def strided(op: OpOperands) -> list[Lambda]:
+    """Describe StridedSlice and its gradient, which reads the part's; dimensions that are taken whole can be cut."""
+    back = op.signature.type == "StridedSliceGrad"
     whole, part = (op.out(), op[4].shape) if back else (op[0].shape, op.out())
     kept = _kept(op, whole, [_constant(op, n) for n in (1, 2, 3)])
     same = [(d, at) for at, d in enumerate(kept) if d is not None and whole[d] == part[at]]
-    tensor = op[4] if back else op[0]
-    there = {at: d for d, at in same} if not back else dict(same)
+    # Dimension of the output -> the one of the tensor that is read there.
+    tensor, there = (op[4], dict(same)) if back else (op[0], {at: d for d, at in same})
 
     def element(*i: Index) -> Value:
-        read = {d: i[at] for at, d in there.items()} if not back else {at: i[d] for d, at in same}
+        read = {d: i[at] for at, d in there.items()}
         rest = [index for at, index in enumerate(i) if at not in there]
         taken = tensor[tuple(read.get(d, ALL) for d in range(tensor.rank))]
         return opaque(taken)[tuple(rest)] if rest else taken
@@ -196,11 +187,6 @@ def _kept(op: OpOperands, whole: tuple[int, ...], spec: list[tuple[int, ...]]) -
                 result.append(d if stride[s] == 1 and from_first and to_last else None)
             d += 1
     return result + list(range(d, len(whole)))
-
-
-def strided_gradient(op: OpOperands) -> list[Lambda]:
-    """Describe StridedSliceGrad of shape, begin, end, strides and the gradient of the part."""
-    return strided(op, back=True)
 
 
 class DimensionRun(NamedTuple):
@@ -293,11 +279,11 @@ def segment_sum(op: OpOperands) -> list[Lambda]:
 
 
 MOVES: Mapping[str, Description] = {
-    "ConcatV2": concat, "Split": split, "SplitV": split_sizes, "Pack": pack, "Unpack": unpack, "Slice": cut_out,
-    "Pad": pad, "PadV2": pad, "MirrorPad": pad, "Tile": tile, "ReverseSequence": reverse_sequence, "ReverseV2": reverse,
-    "Cumsum": along_axis, "Cumprod": along_axis,
+    "ConcatV2": concat, "Split": split, "SplitV": split, "Pack": pack, "Unpack": unpack, "Slice": cut_out,
+    "Pad": pad, "PadV2": pad, "MirrorPad": pad, "Tile": tile, "ReverseSequence": reverse_sequence,
+    "ReverseV2": along_axes, "Cumsum": along_axes, "Cumprod": along_axes,
     "Transpose": transpose, "OneHot": one_hot, "Fill": fill, "BroadcastTo": broadcast,
-    "StridedSlice": strided, "StridedSliceGrad": strided_gradient,
+    "StridedSlice": strided, "StridedSliceGrad": strided,
 }  # fmt: skip
 RESHAPES: Mapping[str, Description] = {"Reshape": reshape, "ExpandDims": reshape, "Squeeze": squeeze}
 GATHERS: Mapping[str, Description] = {"GatherV2": gather, "ResourceGather": gather, "UnsortedSegmentSum": segment_sum}

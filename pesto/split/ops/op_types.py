@@ -1,6 +1,6 @@
 """The table of op types: which are described and which never divided, and the strategies that a description admits."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -163,7 +163,7 @@ def reads_windows(op_type: str) -> bool:
 
 def _refuse(all_strategies: Strategies, fault: Callable[[Strategy], str]) -> Strategies:
     """Refuse the strategies that have a fault, which is the reason."""
-    faults = [(strategy, fault(strategy)) for strategy in all_strategies.found]
+    faults = [(strategy, fault(strategy)) for strategy in all_strategies.admitted]
     refused = (Refusal(strategy.name, why) for strategy, why in faults if why)
     kept = tuple(strategy for strategy, why in faults if not why)
     return Strategies(kept, (*all_strategies.refused, *refused))
@@ -176,32 +176,25 @@ def layouts_fault(
 
     An extent that depends on the data, or that no constant operand says, cannot be cut.
     """
-    return next(_layouts_faults(signature, needs, gives, windows=windows), "")
-
-
-def _layouts_faults(
-    signature: Signature, needs: Sequence[tuple[int, ...]], gives: Sequence[tuple[int, ...]], *, windows: bool
-) -> Iterator[str]:
     tensors = [
         *((f"input {at}", operand.bounded, needs[at]) for at, operand in enumerate(signature.inputs)),
         *((f"output {k}", signature.bounded_output(k), layouts) for k, layouts in enumerate(gives)),
     ]
     for name, bounded, layouts in tensors:
-        if RANK in bounded:
-            yield f"the rank of {name} depends on the data"
-        if bounded and (windows or PARTIAL in layouts):
-            yield f"the size of {name} depends on the data"
+        if bounded and (windows or RANK in bounded or PARTIAL in layouts):
+            return f"the {'rank' if RANK in bounded else 'size'} of {name} depends on the data"
         for d in bounded:
-            if d in layouts and d != RANK:
-                yield f"{name}, dimension {d}: its extent depends on the data"
+            if d in layouts:
+                return f"{name}, dimension {d}: its extent depends on the data"
     if signature.outputs and all(0 in (shape or ()) for shape, _ in signature.outputs):
-        yield "it makes no elements"
+        return "it makes no elements"
     at = (SHAPE_OPERAND | REPEATS).get(signature.type)
     if at is not None and max(gives[0], default=RANK) >= 0:
         if signature.inputs[at].value is None:
-            yield f"input {at} is not a constant, and would be another for each part"
-        elif signature.bounded_output(0) and signature.inputs[at].shape != (len(signature.outputs[0][0] or ()),):
-            yield f"input {at} does not say all dimensions"
+            return f"input {at} is not a constant, and would be another for each part"
+        if signature.bounded_output(0) and signature.inputs[at].shape != (len(signature.outputs[0][0] or ()),):
+            return f"input {at} does not say all dimensions"
+    return ""
 
 
 def part_operand(value: Sequence[int], part: Sequence[int], bounded: Collection[int]) -> tuple[int, ...]:

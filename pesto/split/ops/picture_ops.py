@@ -5,9 +5,11 @@ where only a comparison tells which elements a window touched. With a halo convo
 by window, so that pictures can be cut too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from pesto.split.ops.window_kernels import channel, padding_before, per_dimension, spatial
 from pesto.split.tdl import (
     Body,
     Description,
@@ -26,38 +28,13 @@ _PLANE = 4
 """Rank of pictures of two dimensions: gradients in three cannot be told what to pad."""
 
 
-def channel(op: OpOperands, rank: int) -> int:
-    """Return the dimension of the channels."""
-    return 1 if str(op.attribute("data_format", "NHWC")).startswith("NC") else rank - 1
-
-
-def spatial(op: OpOperands, rank: int) -> list[int]:
-    """Return the dimensions of the picture."""
-    return [d for d in range(1, rank) if d != channel(op, rank)]
-
-
-def per_dimension(op: OpOperands, name: str, rank: int) -> tuple[int, ...]:
-    """Return an attribute that has a number for each dimension; 1 each if it is missing."""
-    result = op.attribute(name, ())
-    return tuple(result) if isinstance(result, tuple) and result else (1,) * rank  # type: ignore[arg-type]
-
-
-def padding_before(op: OpOperands, d: int, extent: int, out: int, window: int, stride: int) -> int:
-    """Return the elements of padding before the first along dimension d."""
-    padding = str(op.attribute("padding", "VALID"))
-    if padding == "VALID":
-        return 0
-    if padding == "SAME":
-        return max((out - 1) * stride + window - extent, 0) // 2
-    if padding == "EXPLICIT":
-        return int(tuple(op.attribute("explicit_paddings", ()))[2 * d])  # type: ignore[arg-type]
-    raise NotDescribedError(f"padding {padding}")
-
-
 def _names(op: OpOperands, rank: int, filters: str) -> tuple[str, ...]:
     """Index variables of a convolution's picture: b, the channels' name, and x0, x1, .. in the picture."""
     picture = (f"x{d}" for d in range(rank - 2))
-    result = dict(zip(spatial(op, rank), picture, strict=True)) | {0: "b", channel(op, rank): filters}
+    result = dict(zip(spatial(op.signature, rank), picture, strict=True)) | {
+        0: "b",
+        channel(op.signature, rank): filters,
+    }
     return tuple(result[d] for d in range(rank))
 
 
@@ -73,13 +50,13 @@ def windows(
     With `back` it leads from the picture to the windows, which are where the index is whole.
     """
     rank = len(picture)
-    strides, dilations = per_dimension(op, "strides", rank), per_dimension(op, "dilations", rank)
+    strides, dilations = per_dimension(op.signature, "strides", rank), per_dimension(op.signature, "dilations", rank)
 
     def place(i: dict[int, Index], inside: dict[int, Index]) -> dict[int, Index]:
         result = {}
-        for d in spatial(op, rank):
+        for d in spatial(op.signature, rank):
             reach = (size[d] - 1) * dilations[d] + 1
-            within = inside[d] * dilations[d] - padding_before(op, d, picture[d], out[d], reach, strides[d])
+            within = inside[d] * dilations[d] - padding_before(op.signature, d, picture[d], out[d], reach, strides[d])
             result[d] = (i[d] - within) / strides[d] if back else i[d] * strides[d] + within
         return result
 
@@ -91,16 +68,16 @@ def convolution(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 
     def describe(op: OpOperands) -> list[Lambda]:
         data, filters, out = op[0].padded, op[1], op.out()
-        rank, c = data.rank, channel(op, data.rank)
+        rank, c = data.rank, channel(op.signature, data.rank)
         if not depthwise and filters.shape[-2] != data.shape[c]:
             raise NotDescribedError("a grouped convolution")
-        place = windows(op, data.shape, out, dict(zip(spatial(op, rank), filters.shape, strict=False)))
+        place = windows(op, data.shape, out, dict(zip(spatial(op.signature, rank), filters.shape, strict=False)))
 
         def element(*i: Index) -> Value:
             mine = dict(enumerate(i))
 
             def inner(*r: Index) -> Value:
-                inside = dict(zip(spatial(op, rank), r[: rank - 2], strict=True))
+                inside = dict(zip(spatial(op.signature, rank), r[: rank - 2], strict=True))
                 ci = mine[c] / filters.shape[-1] if depthwise else r[-1]
                 read = {0: mine[0], c: ci} | place(mine, inside)
                 weight = filters[(*r[: rank - 2], ci, ALL if depthwise else mine[c])]
@@ -115,7 +92,7 @@ def convolution(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 
 def _channel_whole(op: OpOperands, tensor: InputTensor, b: Index, c: Index) -> Value:
     """All of the picture of one channel."""
-    at = {0: b, channel(op, tensor.rank): c}
+    at = {0: b, channel(op.signature, tensor.rank): c}
     return tensor[tuple(at.get(d, ALL) for d in range(tensor.rank))]
 
 
@@ -124,7 +101,7 @@ def input_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 
     def describe(op: OpOperands) -> list[Lambda]:
         filters, gradient = op[1], op[2]
-        rank, c = gradient.rank, channel(op, gradient.rank)
+        rank, c = gradient.rank, channel(op.signature, gradient.rank)
         if not depthwise and filters.shape[-2] != op.out()[c]:
             raise NotDescribedError("a grouped convolution")
         window, names = (ALL,) * (rank - 2), _names(op, rank, "ci")
@@ -132,7 +109,7 @@ def input_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
             return [Lambda(names, _gradient_by_windows(op, depthwise=depthwise))]
 
         def element(*i: Index) -> Value:
-            ci, picture = i[c], tuple(i[d] for d in spatial(op, rank))
+            ci, picture = i[c], tuple(i[d] for d in spatial(op.signature, rank))
             if not depthwise:
                 return Sum(
                     lambda co: opaque(_channel_whole(op, gradient, i[0], co) * filters[(*window, ci, co)])[picture]
@@ -155,14 +132,14 @@ def input_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 def _gradient_by_windows(op: OpOperands, *, depthwise: bool) -> Body:
     """An element of a picture's gradient, from all windows that it is in, filter by filter."""
     filters, gradient = op[1], op[2].spaced
-    rank, c = gradient.rank, channel(op, gradient.rank)
-    size = dict(zip(spatial(op, rank), filters.shape, strict=False))
+    rank, c = gradient.rank, channel(op.signature, gradient.rank)
+    size = dict(zip(spatial(op.signature, rank), filters.shape, strict=False))
     place = windows(op, op.out(), gradient.shape, size, back=True)
 
     def element(*i: Index) -> Value:
         def inner(*r: Index) -> Value:
             *taps, last = r
-            at = place(dict(enumerate(i)), dict(zip(spatial(op, rank), taps, strict=True)))
+            at = place(dict(enumerate(i)), dict(zip(spatial(op.signature, rank), taps, strict=True)))
             read = at | {0: i[0], c: i[c] * filters.shape[-1] + last if depthwise else last}
             return gradient[tuple(read[d] for d in range(rank))] * filters[(*taps, i[c], last)]
 
@@ -176,7 +153,7 @@ def filter_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 
     def describe(op: OpOperands) -> list[Lambda]:
         data, gradient = op[0], op[2]
-        rank, c = data.rank, channel(op, data.rank)
+        rank, c = data.rank, channel(op.signature, data.rank)
         if not depthwise and op.out()[-2] != data.shape[c]:
             raise NotDescribedError("a grouped convolution")
         if depthwise and op.out()[-1] != 1:
@@ -202,15 +179,15 @@ def filter_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 def _filters_by_windows(op: OpOperands, *, depthwise: bool) -> Body:
     """An element of the filters' gradient, from the element of each window that it was applied to."""
     data, gradient = op[0].padded, op[2]
-    rank, c = data.rank, channel(op, data.rank)
-    place = windows(op, data.shape, gradient.shape, dict(zip(spatial(op, rank), op.out(), strict=False)))
+    rank, c = data.rank, channel(op.signature, data.rank)
+    place = windows(op, data.shape, gradient.shape, dict(zip(spatial(op.signature, rank), op.out(), strict=False)))
 
     def element(*i: Index) -> Value:
         *taps, ci, last = i
 
         def inner(b: Index, *x: Index) -> Value:
-            picture = dict(zip(spatial(op, rank), x, strict=True))
-            read = place(picture, dict(zip(spatial(op, rank), taps, strict=True))) | {0: b, c: ci}
+            picture = dict(zip(spatial(op.signature, rank), x, strict=True))
+            read = place(picture, dict(zip(spatial(op.signature, rank), taps, strict=True))) | {0: b, c: ci}
             made = picture | {0: b, c: ci if depthwise else last}
             both = data[tuple(read[d] for d in range(rank))] * gradient[tuple(made[d] for d in range(rank))]
             return opaque(both)[last] if depthwise else both
@@ -226,23 +203,27 @@ def _pictures(op: OpOperands) -> list[InputTensor]:
 
 def _windows_in_pictures(op: OpOperands, rank: int) -> bool:
     """Return True if windows are of one picture, and not of several or of several channels."""
-    sizes, strides = per_dimension(op, "ksize", rank), per_dimension(op, "strides", rank)
-    return all(sizes[d] == strides[d] == 1 for d in range(rank) if d not in spatial(op, rank))
+    sizes, strides = per_dimension(op.signature, "ksize", rank), per_dimension(op.signature, "strides", rank)
+    return all(sizes[d] == strides[d] == 1 for d in range(rank) if d not in spatial(op.signature, rank))
 
 
 def _pool_names(op: OpOperands, rank: int) -> tuple[str, ...]:
-    picture = spatial(op, rank)
+    picture = spatial(op.signature, rank)
     return tuple(f"x{picture.index(d)}" if d in picture else f"i{d}" for d in range(rank))
 
 
 def pool(op: OpOperands) -> list[Lambda]:
     """Describe pools: a picture of the output is a function of the same pictures of all inputs that have pictures."""
     out, inputs = op.out(), _pictures(op)
-    rank, picture = len(out), spatial(op, len(out))
+    rank, picture = len(out), spatial(op.signature, len(out))
     if op.halo and _windows_in_pictures(op, rank):
         tensor = inputs[0]
-        around, sizes, strides = tensor.padded, per_dimension(op, "ksize", rank), per_dimension(op, "strides", rank)
-        first = {d: padding_before(op, d, tensor.shape[d], out[d], sizes[d], strides[d]) for d in picture}
+        around, sizes, strides = (
+            tensor.padded,
+            per_dimension(op.signature, "ksize", rank),
+            per_dimension(op.signature, "strides", rank),
+        )
+        first = {d: padding_before(op.signature, d, tensor.shape[d], out[d], sizes[d], strides[d]) for d in picture}
 
         def corners(*i: Index) -> Value:
             # The first and the last corner of the element's window: all between them counts as read.
@@ -262,18 +243,18 @@ def pool_gradient(op: OpOperands) -> list[Lambda]:
     """Describe gradients of pools, MaxPoolGrad and its kin; with a halo cut between windows that do not overlap."""
     out, inputs = op.out(), _pictures(op)
     rank, windowed = len(out), inputs[-1].shape if inputs else ()
-    sizes, strides = per_dimension(op, "ksize", rank), per_dimension(op, "strides", rank)
+    sizes, strides = per_dimension(op.signature, "ksize", rank), per_dimension(op.signature, "strides", rank)
     # Dimensions of a picture that is nothing but windows, none of which overlap.
     apart = [
         d
-        for d in (spatial(op, rank) if op.halo and _windows_in_pictures(op, rank) else ())
+        for d in (spatial(op.signature, rank) if op.halo and _windows_in_pictures(op, rank) else ())
         if sizes[d] <= strides[d]
         and out[d] == windowed[d] * strides[d]
-        and not padding_before(op, d, out[d], windowed[d], sizes[d], strides[d])
+        and not padding_before(op.signature, d, out[d], windowed[d], sizes[d], strides[d])
     ]
     if not apart:
         return pool(replace(op, halo=False))
-    together = [d for d in spatial(op, rank) if d not in apart]
+    together = [d for d in spatial(op.signature, rank) if d not in apart]
 
     def at(tensor: InputTensor, i: tuple[Index, ...], d: int) -> Index | slice:
         """A window is read where its elements are: parts have whole ones, as they begin with a window."""
@@ -288,10 +269,13 @@ def pool_gradient(op: OpOperands) -> list[Lambda]:
     return [Lambda(_pool_names(op, rank), element)]
 
 
-def _batch_norm(op: OpOperands, vectors: list[int], pictures: list[int]) -> list[Lambda]:
-    """Outputs: a picture, then vectors by channels. While it trains, a channel's mean is of all of its elements."""
+def batch_norm(op: OpOperands, vectors: Sequence[int], pictures: Sequence[int]) -> list[Lambda]:
+    """Describe FusedBatchNorm and its gradient by the inputs that are vectors, and those that are pictures.
+
+    Outputs are a picture, then vectors by channels. While it trains, a channel's mean is of all of its elements.
+    """
     rank, trained = op[pictures[0]].rank, bool(op.attribute("is_training", missing=True))
-    c_at = channel(op, rank)
+    c_at = channel(op.signature, rank)
 
     def read(c: Index, i: tuple[Index, ...] | None) -> Value:
         scales = [op[number][c] for number in vectors if op[number].shape != (0,)]
@@ -309,16 +293,6 @@ def _batch_norm(op: OpOperands, vectors: list[int], pictures: list[int]) -> list
     return result
 
 
-def batch_norm(op: OpOperands) -> list[Lambda]:
-    """Describe FusedBatchNorm of a picture, scale, offset, mean and variance."""
-    return _batch_norm(op, [1, 2, 3, 4], [0])
-
-
-def batch_norm_gradient(op: OpOperands) -> list[Lambda]:
-    """Describe FusedBatchNormGrad of output gradient, picture, scale and two vectors that the forward op kept."""
-    return _batch_norm(op, [2, 3, 4], [0, 1])
-
-
 CONVOLUTIONS: Mapping[str, Description] = {
     "Conv2D": convolution(depthwise=False),
     "Conv3D": convolution(depthwise=False),
@@ -334,5 +308,8 @@ POOLS: Mapping[str, Description] = dict.fromkeys(
     ("MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D", "MaxPoolGradGrad"), pool
 ) | dict.fromkeys(("MaxPoolGrad", "AvgPoolGrad", "MaxPool3DGrad", "AvgPool3DGrad"), pool_gradient)
 NORMALISATIONS: Mapping[str, Description] = dict.fromkeys(
-    ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), batch_norm
-) | dict.fromkeys(("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"), batch_norm_gradient)
+    ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), partial(batch_norm, vectors=(1, 2, 3, 4), pictures=(0,))
+) | dict.fromkeys(
+    ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"),
+    partial(batch_norm, vectors=(2, 3, 4), pictures=(0, 1)),
+)

@@ -1,4 +1,4 @@
-"""Kernels that run on a window of their input: which can, what each part pads by itself, and where it begins.
+"""Windows of pictures, and kernels that run on a window of their input: what each part pads, and where it begins.
 
 A part that reads beyond its share runs the op's own kernel on what it was given. What the whole op pads, only the parts
 at the border pad, so padding is written out for each; what the whole op skips, no part has.
@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pesto.split.geometry import Box, worker_boxes
-from pesto.split.ops.picture_ops import padding_before, per_dimension, spatial
 from pesto.split.regions import Strategy
-from pesto.split.tdl import OpOperands
+from pesto.split.tdl import NotDescribedError, OpOperands
 from pesto.split.typed_graph import Number, Signature
 
 _OUT, _SIZES = -1, -2
@@ -38,6 +37,34 @@ class KernelOverrides:
     """Two numbers a dimension, as in `explicit_paddings`; empty where padding stays as it is."""
     operands: Mapping[int, Number] = field(default_factory=dict)
     """Input -> the constant in its place."""
+
+
+def channel(signature: Signature, rank: int) -> int:
+    """Return the dimension of the channels."""
+    return 1 if str(signature.attribute("data_format", "NHWC")).startswith("NC") else rank - 1
+
+
+def spatial(signature: Signature, rank: int) -> list[int]:
+    """Return the dimensions of the picture."""
+    return [d for d in range(1, rank) if d != channel(signature, rank)]
+
+
+def per_dimension(signature: Signature, name: str, rank: int) -> tuple[int, ...]:
+    """Return an attribute that has a number for each dimension; 1 each if it is missing."""
+    result = signature.attribute(name, ())
+    return tuple(result) if isinstance(result, tuple) and result else (1,) * rank  # type: ignore[arg-type]
+
+
+def padding_before(signature: Signature, d: int, extent: int, out: int, window: int, stride: int) -> int:
+    """Return the elements of padding before the first along dimension d; raise NotDescribedError for other paddings."""
+    padding = str(signature.attribute("padding", "VALID"))
+    if padding == "VALID":
+        return 0
+    if padding == "SAME":
+        return max((out - 1) * stride + window - extent, 0) // 2
+    if padding == "EXPLICIT":
+        return int(tuple(signature.attribute("explicit_paddings", ()))[2 * d])  # type: ignore[arg-type]
+    raise NotDescribedError(f"padding {padding}")
 
 
 def kernel_overrides(signature: Signature, given: Boxes, made: Boxes, windows: Sequence[int]) -> KernelOverrides:
@@ -101,23 +128,23 @@ def _extents(signature: Signature, number: int) -> tuple[int, ...]:
 
 def _reach(signature: Signature, d: int) -> int:
     """Extent of a window with its dilation, along a dimension of the picture."""
-    op, number = OpOperands(signature), _PADDED[signature.type][2]
-    rank = len(_extents(signature, _PADDED[signature.type][0]))
+    under, _, number = _PADDED[signature.type]
+    rank = len(_extents(signature, under))
     if number == _SIZES:
-        return per_dimension(op, "ksize", rank)[d]
-    taps = _extents(signature, number)[spatial(op, rank).index(d)]
-    return (taps - 1) * per_dimension(op, "dilations", rank)[d] + 1
+        return per_dimension(signature, "ksize", rank)[d]
+    taps = _extents(signature, number)[spatial(signature, rank).index(d)]
+    return (taps - 1) * per_dimension(signature, "dilations", rank)[d] + 1
 
 
 def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, int]]:
     """Padding before and after a part's picture, for each dimension."""
-    op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
+    under, by_window, _ = _PADDED[signature.type]
     picture, windows = _extents(signature, under), _extents(signature, by_window)
     (first, size), (at, many) = _box(under, given, made), _box(by_window, given, made)
-    strides, result = per_dimension(op, "strides", len(picture)), [(0, 0)] * len(picture)
-    for d in spatial(op, len(picture)):
+    strides, result = per_dimension(signature, "strides", len(picture)), [(0, 0)] * len(picture)
+    for d in spatial(signature, len(picture)):
         reach = _reach(signature, d)
-        begin = strides[d] * at[d] - padding_before(op, d, picture[d], windows[d], reach, strides[d])
+        begin = strides[d] * at[d] - padding_before(signature, d, picture[d], windows[d], reach, strides[d])
         end = begin + strides[d] * (many[d] - 1) + reach
         result[d] = first[d] - begin, max(0, end - first[d] - size[d])
     return result
@@ -125,11 +152,11 @@ def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, i
 
 def _has_its_windows(signature: Signature, given: Boxes, made: Boxes) -> bool:
     """Return True if a part, padded, has just the windows that are its own."""
-    op, (under, by_window, _) = OpOperands(signature), _PADDED[signature.type]
+    under, by_window, _ = _PADDED[signature.type]
     (_, size), (_, many) = _box(under, given, made), _box(by_window, given, made)
-    strides = per_dimension(op, "strides", len(size))
+    strides = per_dimension(signature, "strides", len(size))
     for d, (low, high) in enumerate(_sides(signature, given, made)):
-        if d in spatial(op, len(size)):
+        if d in spatial(signature, len(size)):
             left = size[d] + low + high - _reach(signature, d)
             if low < 0 or left < 0 or left // strides[d] + 1 != many[d]:
                 return False

@@ -385,7 +385,7 @@ class PartWriter:
 
     def _operands(self, number: int, part: WorkerPart) -> list[str]:
         """Return the inputs of a clone: tensors, and constants of its own where values are known."""
-        signature, way = self.parts.shaped.signature(part.op), self.parts.division.ways[part.op]
+        signature, way = self.parts.shaped.signature(part.op), self.parts.division.strategies[part.op]
         place = int(self.parts.place[number])
         read = {at: (src, output) for at, src, output in self.given[number]}
         inputs, known = [], self._overrides(part).operands
@@ -411,7 +411,7 @@ class PartWriter:
 
     def _overrides(self, part: WorkerPart) -> KernelOverrides:
         """Return what the clone of an op that reads windows has in place of the whole op's."""
-        way = self.parts.division.ways[part.op]
+        way = self.parts.division.strategies[part.op]
         return overrides_of_worker(self.parts.shaped.signature(part.op), way, self.parts.division.factors, part.worker)
 
     def _device(self, number: int) -> str:

@@ -21,7 +21,7 @@ FAMILIES = [family.name for family in models.FAMILIES]
 
 def wrong(signature, k, seed, *, halo=False):
     """Names of the strategies whose parts do not come to the whole."""
-    found = strategies(signature, k, halo=halo).found
+    found = strategies(signature, k, halo=halo).admitted
     if not found:
         return []
     inputs = by_parts.operands(signature, seed)
@@ -42,7 +42,7 @@ def _all_right(family, *, halo=False):
     for seed, signature in enumerate(shaped.signatures):
         for k in (2, 3):
             assert wrong(signature, k, seed, halo=halo) == [], (signature, k)
-            checked += len(strategies(signature, k).found)
+            checked += len(strategies(signature, k).admitted)
     assert checked > 100
     assert [row for row in coverage(s.type for s in shaped.signatures) if not row.kind] == []
 
@@ -80,7 +80,7 @@ def test_strategies_of_elementwise_ops(op_type) -> None:
     attributes = {"Cast": (("DstT", "int32"),), "CheckNumerics": (("message", ""),)}.get(op_type, ())
     made = "bool" if definition.output_arg[0].type == BOOL else dict(attributes).get("DstT", dtype)
     kind = Signature(op_type, attributes, tuple(of), (((6, 4), made),))
-    assert {strategy.name for strategy in strategies(kind, 2).found} == {"i0", "i1"}
+    assert {strategy.name for strategy in strategies(kind, 2).admitted} == {"i0", "i1"}
     assert wrong(kind, 2, 0) == []
 
 
@@ -92,7 +92,7 @@ def test_a_wrong_strategy_is_noticed() -> None:
         (Operand((4, 6), "float32"), Operand((1,), "int32", (0,))),
         (((6,), "float32"),),
     )
-    (cut,) = [s for s in strategies(mean, 2).found if s.name == "r0"]
+    (cut,) = [s for s in strategies(mean, 2).admitted if s.name == "r0"]
     inputs = by_parts.operands(mean, 0)
     assert cut.scaled and np.allclose(by_parts.by_parts(mean, cut, 2, inputs)[0], by_parts.run(mean, inputs)[0])
     assert not np.allclose(
@@ -102,9 +102,9 @@ def test_a_wrong_strategy_is_noticed() -> None:
         "Select", (), (Operand((4,), "bool"), Operand((4, 4), "float32"), Operand((4, 4), "float32")),
         (((4, 4), "float32"),),
     )  # fmt: skip
-    assert {s.name: s.needs for s in strategies(select, 2).found} == {"i0": (0, 0, 0), "i1": (WHOLE, 1, 1)}
+    assert {s.name: s.needs for s in strategies(select, 2).admitted} == {"i0": (0, 0, 0), "i1": (WHOLE, 1, 1)}
     inputs = by_parts.operands(select, 3)
-    last = replace(strategies(select, 2).found[1], needs=(0, 1, 1))
+    last = replace(strategies(select, 2).admitted[1], needs=(0, 1, 1))
     with pytest.raises(Exception, match="must match size"):
         by_parts.by_parts(select, last, 2, inputs)
 
@@ -133,7 +133,7 @@ def test_ops_that_no_built_in_model_has(op_type, attributes, inputs, output, fou
     """Equations and sums up to an element, found and right."""
     operands = tuple(Operand(shape, "float32" if value is None else "int32", value) for shape, value in inputs)
     signature = Signature(op_type, tuple(sorted(attributes.items())), operands, ((output, "float32"),))
-    assert {s.name for s in strategies(signature, 2).found} == found and wrong(signature, 2, 1) == []
+    assert {s.name for s in strategies(signature, 2).admitted} == found and wrong(signature, 2, 1) == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_bits_as_another_type(given, made, found) -> None:
     """Bitcast: all dimensions can be cut but one that is the bytes of an element."""
     attributes = (("T", given[1]), ("type", made[1]))
     signature = Signature("Bitcast", attributes, (Operand(*given),), (made,))
-    assert {s.name for s in strategies(signature, 2).found} == found and wrong(signature, 2, 1) == []
+    assert {s.name for s in strategies(signature, 2).admitted} == found and wrong(signature, 2, 1) == []
 
 
 STRIDES = {"data_format": "NHWC", "dilations": (1, 1, 1, 1), "padding": "VALID", "strides": (1, 2, 2, 1)}
@@ -179,7 +179,7 @@ def test_ops_that_only_large_models_have(op_type, attributes, inputs, outputs, f
     operands = tuple(Operand(shape, "float32" if value is None else "int32", value) for shape, value in inputs)
     made = tuple((shape, "float32") for shape in outputs)
     signature = Signature(op_type, tuple(sorted(attributes.items())), operands, made)
-    assert {s.name for s in strategies(signature, k).found} == found and wrong(signature, k, 1) == []
+    assert {s.name for s in strategies(signature, k).admitted} == found and wrong(signature, k, 1) == []
 
 
 ROW = [((1,), (2,)), ((1,), (3,)), ((1,), (1,))]
@@ -201,4 +201,4 @@ def test_shapes_that_change(op_type, attributes, inputs, output, found) -> None:
     """Which dimensions of an input go with which of the output."""
     operands = tuple(Operand(shape, "float32" if value is None else "int32", value) for shape, value in inputs)
     signature = Signature(op_type, tuple(sorted(attributes.items())), operands, ((output, "float32"),))
-    assert {s.name: s.needs for s in strategies(signature, 2).found} == found
+    assert {s.name: s.needs for s in strategies(signature, 2).admitted} == found

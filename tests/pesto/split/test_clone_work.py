@@ -14,8 +14,8 @@ from pesto.split import geometry
 from pesto.split.geometry import Need
 from pesto.split.op_strategy import WHOLE_WAY, admissible_strategies, uncut_strategy
 from pesto.split.ops.op_types import REPEATS, SHAPE_OPERAND, repeats
-from pesto.split.split_step import work_share
 from pesto.split.typed_graph import Operand, Signature
+from pesto.split.worker_parts import work_share
 from pesto.tf.private import op_def
 from pesto.tf.sources import sources
 from pesto.tf.tensorflow_start import load_tensorflow

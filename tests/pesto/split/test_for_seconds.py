@@ -51,7 +51,7 @@ def cost(shaped, division):
     work = 0
     for part in parts.parts:
         if part.kind == CLONE and shaped.signature(part.op).type not in ("VarHandleOp", "NoOp"):
-            way = division.ways[part.op]
+            way = division.strategies[part.op]
             cut = [k for n, k in zip(way.names, division.factors, strict=True) if n not in (WHOLE_WAY, ONCE_WAY)]
             work += KERNEL + (WORK - KERNEL) // prod(cut)
     return parts.moved_bytes() + MESSAGE * blocks(parts) + work

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from pesto.core.errors import VerificationError
 from pesto.split import geometry, split_search
-from pesto.split.division import tensor_bytes
 from pesto.split.files.recount import needed_parts, recount_bytes, strategy_fault
 from pesto.split.files.split_check import certify_bounds, verify_split
 from pesto.split.files.split_file import dumps_split, loads_split
-from pesto.split.geometry import ONE, WHOLE, Need, Rim, worker_boxes
+from pesto.split.geometry import ONE, WHOLE, Need, Rim, elements_received, worker_boxes
 from pesto.split.op_strategy import admissible_strategies, uncut_strategy
 from pesto.split.ops import op_types
 from pesto.split.program import Rules
@@ -45,15 +44,20 @@ def shift_two(op):
 def test_the_papers_convolution_along_the_picture() -> None:
     """With a halo x can be cut, of two elements that both parts read; dx not, whose parts would share nearly all."""
     found = analyse(conv1d, signature([(8, 4, 10), (4, 6, 3)], [(8, 6, 8)]), 2, halo=True)
-    assert {s.name: s.needs for s in found.found} == {"b": (0, WHOLE), "co": (WHOLE, 1), "x": (2, WHOLE), "ci": (1, 0)}
-    assert {s.name: s.rims for s in found.found if s.rims} == {"x": ((Rim(2, 4, 0, 6),), ())}
+    assert {s.name: s.needs for s in found.admitted} == {
+        "b": (0, WHOLE),
+        "co": (WHOLE, 1),
+        "x": (2, WHOLE),
+        "ci": (1, 0),
+    }
+    assert {s.name: s.rims for s in found.admitted if s.rims} == {"x": ((Rim(2, 4, 0, 6),), ())}
     assert [r.variable for r in found.refused] == ["dx"]
 
 
 def test_shift_two() -> None:
     """With a halo each half of what it returns is of a window; a kernel of one's own cannot be told where to begin."""
     kind = signature([(10,)], [(8,)])
-    (cut,) = analyse(shift_two, kind, 2, halo=True).found
+    (cut,) = analyse(shift_two, kind, 2, halo=True).admitted
     assert cut.rims == ((Rim(0, 4, 2, 4),),) and worker_boxes((10,), (0,), (2,), cut.rims[0]) == (
         ((2,), (4,)),
         ((6,), (4,)),
@@ -61,10 +65,10 @@ def test_shift_two() -> None:
     op_types.register("Mine", shift_two)
     try:
         found = op_types.strategies(kind, 2, halo=True)
-        assert not found.found and "cannot be told" in found.refused[0].reason
+        assert not found.admitted and "cannot be told" in found.refused[0].reason
         op_types.register("Mine", conv1d)
         found = op_types.strategies(signature([(8, 4, 10), (4, 6, 3)], [(8, 6, 8)]), 2, halo=True)
-        assert "x" in {s.name for s in found.found}
+        assert "x" in {s.name for s in found.admitted}
     finally:
         op_types.unregister("Mine")
 
@@ -123,7 +127,7 @@ def test_windows_are_the_elements_read(case) -> None:
         reads = lambda i, j: (tensor[tuple(index(f, i, j) for f in read)] for read in forms)  # noqa: E731
         return [Lambda(("i", "j"), lambda i, j: opaque(*reads(i, j)))]
 
-    for strategy in analyse(description, signature([shape], [out]), k, halo=True).found:
+    for strategy in analyse(description, signature([shape], [out]), k, halo=True).admitted:
         if not strategy.rims:
             continue
         cut = "ij".index(strategy.name)
@@ -206,7 +210,7 @@ def test_bytes_of_windows_are_the_elements_that_lack(case) -> None:
             assert set(product(*ranges)) == mine
     both = zip(*want, lies, strict=True)
     lacks = sum(len(part - has) for *parts, has in both for part in {frozenset(mine) for mine in parts})
-    assert tensor_bytes(shape, 4, kept, kept, frozenset(needs), factors) == 4 * lacks
+    assert elements_received(shape, kept, kept, frozenset(needs), factors) == lacks
 
 
 PICTURE, FILTERS = (1, 8, 8, 2), (3, 3, 2, 2)
@@ -264,7 +268,7 @@ def test_a_file_says_that_there_is_a_halo() -> None:
     """What was cut so is read so, checked and bounded; without the word it is refused, and without a halo unsaid."""
     shaped, rules = step_of_two(), Rules(halo=True)
     split, plain = (divide(shaped, (2,), "exact", each, seconds=60) for each in (rules, Rules()))
-    assert any(way.rims for way in split.division.ways) and split.moved_bytes < plain.moved_bytes
+    assert any(way.rims for way in split.division.strategies) and split.moved_bytes < plain.moved_bytes
     assert recount_bytes(shaped, split.division) == split.moved_bytes
     text = dumps_split(shaped, split, time_limit_s=60.0)
     found = loads_split(text, "split")

@@ -60,7 +60,7 @@ def within(shaped, memory_bytes, factors=(2,)):
 
 def test_bytes_against_memory(shaped) -> None:
     """Enumerated over the layouts of all weights: bound, optimum, bytes; more memory sends no more; least is proven."""
-    made = build_program(shaped, None, 2, Rules(replicate=True))
+    made = build_program(shaped, None, (2,), Rules(replicate=True))
     held, first = held_bytes(shaped, made), made.problem.first
     points = []
     for labels in product(*(range(len(found)) for found in made.tied)):

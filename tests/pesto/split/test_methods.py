@@ -13,9 +13,9 @@ from pesto.split import geometry
 from pesto.split.division import moved_bytes
 from pesto.split.geometry import WHOLE
 from pesto.split.methods import cut_methods
-from pesto.split.methods.coarse_graph import CoarseGraphOptions, coarsen_labelling, forward_ops
+from pesto.split.methods.coarse_graph import coarsen_labelling, forward_ops
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.program import Rules, build_joint_program
+from pesto.split.program import Rules, build_program
 from pesto.split.split_search import divide
 from pesto.split.worker_parts import build_worker_parts
 from pesto.tf import named_sources
@@ -40,7 +40,7 @@ def transformer():
 def valid(shaped, found):
     """What a division must hold: cuts divide, ties agree, ops take variables as they lie, bytes are those of parts."""
     division = found.division
-    for op, way in enumerate(division.ways):
+    for op, way in enumerate(division.strategies):
         signature = shaped.signature(op)
         operands = [(operand.shape, layouts) for operand, layouts in zip(signature.inputs, way.needs, strict=True)]
         operands += [(shape, layouts) for (shape, _), layouts in zip(signature.outputs, division.kept[op], strict=True)]
@@ -48,7 +48,7 @@ def valid(shaped, found):
     for v, tie in enumerate(shaped.tie.tolist()):
         assert division.variables[v] == division.variables[tie]
     for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
-        assert division.ways[op].needs[at] == division.variables[v]
+        assert division.strategies[op].needs[at] == division.variables[v]
     assert found.bound_bytes <= found.counted_bytes and found.moved_bytes <= found.counted_bytes
     assert found.moved_bytes == moved_bytes(shaped, division) == build_worker_parts(shaped, division).moved_bytes()
 
@@ -95,7 +95,7 @@ def test_data_parallel_has_whole_variables(rnnlm) -> None:
     found = divide(rnnlm, (2,), "data-parallel", Rules(), seconds=30)
     assert set(found.division.variables) == {(WHOLE,)}
     large = [op for op in range(rnnlm.ops) if rnnlm.signature(op).type == "MatMul" and "/step_" in rnnlm.names[op]]
-    names = [found.division.ways[op].names[0] for op in large]
+    names = [found.division.strategies[op].names[0] for op in large]
     assert set(names) <= {"m", "k", "whole"} and names.count("whole") < len(names) / 10
     with pytest.raises(NothingFoundError, match="no batch"):
         divide(rnnlm, (3,), "data-parallel", Rules(), seconds=30)
@@ -120,7 +120,7 @@ def test_the_batch_of_what_is_fed(shapes, workers, batch) -> None:
     _, shaped = shape(captured)
     found = divide(shaped, (workers,), "data-parallel", Rules(), seconds=30)
     for at, extents in enumerate(shapes):
-        square = found.division.ways[shaped.names.index("Square" if at == 0 else f"Square_{at}")]
+        square = found.division.strategies[shaped.names.index("Square" if at == 0 else f"Square_{at}")]
         assert square.needs[0] == ((extents.index(batch) if batch in extents else WHOLE),)
 
 
@@ -139,13 +139,11 @@ def test_pairs_of_matmuls(transformer, rnnlm) -> None:
 
 def test_the_coarse_graph(rnnlm) -> None:
     """Time steps and element-wise runs share labels, forward and backward ops groups; what is left out stays apart."""
-    made = build_joint_program(rnnlm, None, (2,), Rules(), each=True)
+    made = build_program(rnnlm, None, (2,), Rules(), each=True)
     sizes = {}
-    for name, settings in (
-        ("all", CoarseGraphOptions()), ("no steps", CoarseGraphOptions(steps=False)),
-        ("nothing", CoarseGraphOptions(False, False, False)),
-    ):  # fmt: skip
-        found = coarsen_labelling(rnnlm, made, settings)
+    nothing = {"grouping": False, "coalescing": False, "steps": False}
+    for name, options in (("all", {}), ("no steps", {"steps": False}), ("nothing", nothing)):
+        found = coarsen_labelling(rnnlm, made, **options)
         sizes[name] = (found.problem.variables, int(found.group.max()) + 1)
         labels = np.zeros(found.problem.variables, dtype=np.int64)
         assert len(found.widened(labels)) == len(found.of) == made.problem.variables

@@ -24,7 +24,7 @@ def signature(inputs, outputs, type_="Mine"):
 
 
 def names(found):
-    return {s.name for s in found.found}
+    return {s.name for s in found.admitted}
 
 
 def conv1d(op):
@@ -35,11 +35,11 @@ def conv1d(op):
 def test_the_papers_convolution() -> None:
     """Figures 2 and 3: b, co and ci can be cut; x and dx not, as windows overlap."""
     found = analyse(conv1d, signature([(8, 4, 10), (4, 6, 3)], [(8, 6, 8)]), 2)
-    assert {s.name: (s.needs, s.gives) for s in found.found} == {
+    assert {s.name: (s.needs, s.gives) for s in found.admitted} == {
         "b": ((0, WHOLE), (0,)), "co": ((WHOLE, 1), (1,)), "ci": ((1, 0), (PARTIAL,)),
     }  # fmt: skip
     assert {r.variable for r in found.refused} == {"x", "dx"}
-    assert all(s.reducer == ("sum" if s.name == "ci" else "") for s in found.found)
+    assert all(s.reducer == ("sum" if s.name == "ci" else "") for s in found.admitted)
 
 
 def test_a_window_of_one_element_does_not_overlap() -> None:
@@ -50,7 +50,7 @@ def test_a_window_of_one_element_does_not_overlap() -> None:
 def test_matmul_has_three() -> None:
     """Rows, columns, and the dimension that is summed over."""
     found = op_types.strategies(Signature("MatMul", (), *_two((6, 4), (4, 8), (6, 8))), 2)
-    assert {s.name: (s.needs, s.gives) for s in found.found} == {
+    assert {s.name: (s.needs, s.gives) for s in found.admitted} == {
         "m": ((0, WHOLE), (0,)), "n": ((WHOLE, 1), (1,)), "k": ((1, 0), (PARTIAL,)),
     }  # fmt: skip
     assert names(op_types.strategies(Signature("MatMul", (), *_two((6, 4), (4, 8), (6, 8))), 3)) == {"m"}
@@ -69,7 +69,7 @@ def test_batch_cholesky_by_the_batch_only() -> None:
 def test_shift_two_is_refused() -> None:
     """The halves of what it returns are not of halves of what it reads."""
     found = analyse(lambda op: [lambda i: op[0][i + 2]], signature([(10,)], [(8,)]), 2)
-    assert not found.found and "shifted" in found.refused[0].reason
+    assert not found.admitted and "shifted" in found.refused[0].reason
 
 
 def test_only_the_outermost_reduction_is_cut() -> None:
@@ -77,14 +77,14 @@ def test_only_the_outermost_reduction_is_cut() -> None:
     root = analyse(lambda op: [lambda i: Sum(lambda r: op[0][i, r]) + op[1][i]], signature([(4, 6), (4,)], [(4,)]), 2)
     assert names(root) == {"i"}
     both = analyse(lambda op: [lambda: Max(lambda i: Sum(lambda r: op[0][i, r]))], signature([(4, 6)], [()]), 2)
-    assert {(s.name, s.reducer) for s in both.found} == {("i", "max")}
+    assert {(s.name, s.reducer) for s in both.admitted} == {("i", "max")}
 
 
 def test_a_diagonal_and_two_views_are_refused() -> None:
     """One tensor cut along two dimensions, or read in two ways."""
-    assert not analyse(lambda op: [lambda i: op[0][i, i]], signature([(4, 4)], [(4,)]), 2).found
+    assert not analyse(lambda op: [lambda i: op[0][i, i]], signature([(4, 4)], [(4,)]), 2).admitted
     views = analyse(lambda op: [lambda i, j: op[0][i, j] + op[0][j, i]], signature([(4, 4)], [(4, 4)]), 2)
-    assert not views.found and "two ways" in views.refused[0].reason
+    assert not views.admitted and "two ways" in views.refused[0].reason
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_elements_that_an_input_does_not_have(bad) -> None:
     """They are an error, unless the description says that there is padding."""
     with pytest.raises(ReadsBeyondError, match="input 0, dimension 0 of 4: it reads"):
         analyse(bad, signature([(4,)], [(4,)]), 2)
-    assert not analyse(lambda op: [lambda i: op[0].padded[i + 1]], signature([(4,)], [(4,)]), 2).found
+    assert not analyse(lambda op: [lambda i: op[0].padded[i + 1]], signature([(4,)], [(4,)]), 2).admitted
 
 
 def test_an_input_cannot_be_iterated() -> None:
@@ -265,7 +265,7 @@ def test_regions_are_the_elements_read(case) -> None:
         lambda op: [Lambda(("i", "j"), lambda i, j: op[0].padded[tuple(index(f, i, j) for f in forms)])],
         signature([shape], [out]), k,
     )  # fmt: skip
-    found = {s.name: s.needs[0] for s in made.found}
+    found = {s.name: s.needs[0] for s in made.admitted}
     for cut, name in enumerate("ij"):
         if out[cut] % k:
             assert name not in found
@@ -288,16 +288,16 @@ def test_values_add_up_reads() -> None:
 def test_a_reshape_to_other_elements_is_said(before, after) -> None:
     """No runtime makes one, a file may: it ends, and nothing can be cut."""
     found = op_types.strategies(signature([before], [after], "Reshape"), 2)
-    assert not found.found and "elements cannot become" in found.refused[0].reason
+    assert not found.admitted and "elements cannot become" in found.refused[0].reason
 
 
 def test_a_reshape_that_makes_no_elements_is_said() -> None:
     """Nor is it cut where its input has some, which no runtime makes either."""
     found = op_types.strategies(signature([(2, 3)], [(0, 4, 5)], "Reshape"), 2)
-    assert not found.found and found.refused[0].reason == "it makes no elements"
+    assert not found.admitted and found.refused[0].reason == "it makes no elements"
 
 
 def test_a_reshape_of_nothing() -> None:
     """No element becomes none, in whatever shape: nothing is read, whatever is cut."""
     found = op_types.strategies(signature([(4, 0)], [(0, 6)], "Reshape"), 2)
-    assert {each.name for each in found.found} <= {"i0", "i1"}
+    assert {each.name for each in found.admitted} <= {"i0", "i1"}

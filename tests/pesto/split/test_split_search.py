@@ -14,10 +14,10 @@ from pesto.cli.main import pesto
 from pesto.core.errors import InputError, UsageError
 from pesto.core.source import Source
 from pesto.split import geometry
-from pesto.split.division import Division, cut_though_small, moved_bytes
+from pesto.split.division import Division, moved_bytes
 from pesto.split.files.typed_graph_file import save_typed_graph
 from pesto.split.geometry import WHOLE
-from pesto.split.program import Rules, build_program
+from pesto.split.program import Rules, build_program, cut_though_small
 from pesto.split.split_search import divide, parse_factors
 from pesto.split.typed_graph import Operand, Signature, TypedGraph
 from pesto.tf import named_sources
@@ -87,15 +87,15 @@ def test_an_op_that_reads_a_tensor_twice_is_charged_for_both(k):
 
 def least(shaped, k):
     """By every choice of ways and layouts there is, counted by sets of parts."""
-    made = build_program(shaped, None, k, Rules())
+    made = build_program(shaped, None, (k,), Rules())
     best = None
-    ways = [range(len(found)) for found in made.ways]
+    ways = [range(len(found)) for found in made.strategies]
     kept = [range(len(found[0])) for found in made.layouts]
     for chosen in product(*ways, *kept):
         n = shaped.ops
         division = Division(
             factors=(k,),
-            ways=tuple(found[c] for found, c in zip(made.ways, chosen[:n], strict=True)),
+            strategies=tuple(found[c] for found, c in zip(made.strategies, chosen[:n], strict=True)),
             kept=tuple((found[0][c],) for found, c in zip(made.layouts, chosen[n:], strict=True)),
             variables=(),
         )
@@ -122,7 +122,9 @@ def test_planned_is_counted(nmt, factors) -> None:
         assert found.cuts[-1].value == found.moved_bytes == moved_bytes(shaped, found.division)
     assert exact.status == "optimal" and exact.bound_bytes == exact.moved_bytes
     assert exact.cuts[0].value <= greedy.cuts[0].value
-    for way, signature in zip(exact.division.ways, (shaped.signature(op) for op in range(shaped.ops)), strict=True):
+    for way, signature in zip(
+        exact.division.strategies, (shaped.signature(op) for op in range(shaped.ops)), strict=True
+    ):
         for layouts, operand in zip(way.needs, signature.inputs, strict=True):
             assert operand.shape is None or geometry.divides(operand.shape, layouts, factors)
 
@@ -142,7 +144,7 @@ def test_ops_that_run_once_run_on_the_first_worker(nmt) -> None:
     """Random numbers are drawn once; slots lie as their variable does."""
     _, shaped = nmt
     found = divide(shaped, (2,), "exact", Rules(), seconds=60).division
-    assert {found.ways[op].names for op in np.flatnonzero(shaped.once)} == {("once",)}
+    assert {found.strategies[op].names for op in np.flatnonzero(shaped.once)} == {("once",)}
     for v, tie in enumerate(shaped.tie.tolist()):
         assert found.variables[v] == found.variables[tie]
     assert any(layouts != (WHOLE,) for layouts in found.variables)

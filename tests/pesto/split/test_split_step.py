@@ -11,8 +11,7 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.split.program import Rules
 from pesto.split.split_search import divide
-from pesto.split.split_step import build_split_step
-from pesto.split.worker_parts import CLONE, build_worker_parts
+from pesto.split.worker_parts import CLONE, build_split_step, build_worker_parts
 from pesto.tf import named_sources
 
 
@@ -46,7 +45,7 @@ def test_work_is_shared_out(divided):
     work = np.zeros(graph.ops)
     np.add.at(work, op[clones], step.flops[clones])
     runs = (parts.clone >= 0).sum(axis=1)
-    cut = np.array(["whole" not in way.names and "once" not in way.names for way in parts.division.ways])
+    cut = np.array(["whole" not in way.names and "once" not in way.names for way in parts.division.strategies])
     np.testing.assert_allclose(work, np.where(cut, 1, runs) * np.where(runs > 0, graph.flops, 0))
     matmuls = np.flatnonzero(clones & (step.kernels[:, 0] == MATMUL) & cut[op])
     whole = graph.kernels[op[matmuls], 1:5].prod(axis=1)

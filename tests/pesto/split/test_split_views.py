@@ -20,8 +20,17 @@ from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.files.typed_graph_file import save_typed_graph
 from pesto.split.geometry import PARTIAL, WHOLE
 from pesto.split.program import Rules
-from pesto.split.split_search import divide, strategies_by_class
-from pesto.split.split_views import _axes, _joined, explain_op, find_op, jax_text, layout_words, variable_rows
+from pesto.split.split_search import divide
+from pesto.split.split_views import (
+    _axes,
+    _joined,
+    division_tables,
+    explain_op,
+    find_op,
+    jax_text,
+    layout_words,
+    variable_rows,
+)
 from pesto.tf import named_sources
 from pesto.verbs.artifacts import _split_bound
 from solvers.result import Status
@@ -62,7 +71,7 @@ def test_a_first_cut_without_a_proof_is_named(shaped, found):
     page = " ".join(split_page(shaped, split, []).split())
     assert "cut 1 of 2 sends 32 B at least" in page and "gap 0%" not in page
     file = loads_split(dumps_split(shaped, split, time_limit_s=1.0), "split")
-    again = SplitBounds(claimed=file.cuts, found=(32, proven.bound), rests_on=("HiGHS",))
+    again = SplitBounds(claimed=file.cuts, recomputed=(32, proven.bound), rests_on=("HiGHS",))
     assert "cut 1 has 32 B, of" in _split_bound(file, again) and "confirmed" in _split_bound(file, again)
     split = replace(split, cuts=(replace(first, status=Status.OPTIMAL, bound=first.value), proven))
     assert "no other cut after the cuts before it sends less" in " ".join(split_page(shaped, split, []).split())
@@ -73,7 +82,7 @@ def test_every_variable_of_the_lambda_is_found_or_refused(shaped, found):
     op = explain_op(shaped, found.division, OP)
     ((k, all_ways),) = op.strategies
     assert k == 2
-    assert {s.name for s in all_ways.found} | {r.variable for r in all_ways.refused} == {"m", "n", "k"}
+    assert {s.name for s in all_ways.admitted} | {r.variable for r in all_ways.refused} == {"m", "n", "k"}
 
 
 def test_an_op_is_found_by_its_end_and_others_are_told():
@@ -95,7 +104,7 @@ def test_variables_add_up_to_the_parameters(shaped, found):
 
 def test_classes_count_every_op_once(shaped, found):
     """Ops by class are all ops, and no more are cut than there are."""
-    rows = strategies_by_class(shaped, found)
+    rows = division_tables(shaped, found.division).classes
     assert sum(many for _, many, _ in rows) == shaped.ops
     assert all(0 <= cut <= many for _, many, cut in rows)
 

@@ -87,7 +87,7 @@ def checked(signature, seed):
     """How many strategies with windows there are for 2, 3 and 4 parts, all of which, with any others, are right."""
     windows = 0
     for k in (2, 3, 4):
-        found, plain = strategies(signature, k, halo=True).found, strategies(signature, k).found
+        found, plain = strategies(signature, k, halo=True).admitted, strategies(signature, k).admitted
         less = {(s.needs, s.gives) for s in plain} - {(s.needs, s.gives) for s in found if not s.rims}
         assert not less, (signature, k)
         more = [s for s in found if (s.needs, s.gives, s.rims) not in {(p.needs, p.gives, p.rims) for p in plain}]
@@ -168,7 +168,7 @@ CUBES = {"data_format": "NDHWC", "strides": (1,) * 5, "dilations": (1,) * 5}
 def test_windows_that_stay_refused(signature, why) -> None:
     """Means at a border, maxima that two windows share, what cannot be told to pad, windows wider than two parts."""
     found = strategies(signature, 2, halo=True)
-    assert not any(s.rims for s in found.found if s.name in ("x0", "i1"))
+    assert not any(s.rims for s in found.admitted if s.name in ("x0", "i1"))
     assert why in next(r.reason for r in found.refused if r.variable in ("x0", "i1"))
 
 
@@ -176,16 +176,16 @@ def test_gradients_of_pools_whose_windows_do_not_overlap() -> None:
     """Parts begin with a window, and need no rim."""
     inputs = [tensor(1, 8, 8, 2), tensor(1, 4, 4, 2), tensor(1, 4, 4, 2)]
     signature = op("MaxPoolGrad", APART, inputs, tensor(1, 8, 8, 2))
-    found = {s.name: s for s in strategies(signature, 4, halo=True).found}
+    found = {s.name: s for s in strategies(signature, 4, halo=True).admitted}
     assert found["x0"].needs == (1, 1, 1) and not found["x0"].rims
-    assert "x0" not in {s.name for s in strategies(signature, 3, halo=True).found}
+    assert "x0" not in {s.name for s in strategies(signature, 3, halo=True).admitted}
     assert checked(signature, 0) == 0
 
 
 def test_a_wrong_window_is_noticed() -> None:
     """Halves without their rim, each padded at both sides, are not what the whole op gives."""
     signature = op("Conv2D", {**CONV, "padding": "SAME"}, [tensor(1, 8, 8, 2), tensor(3, 3, 2, 2)], tensor(1, 8, 8, 2))
-    (cut,) = [s for s in strategies(signature, 2, halo=True).found if s.name == "x0"]
+    (cut,) = [s for s in strategies(signature, 2, halo=True).admitted if s.name == "x0"]
     inputs = by_parts.operands(signature, 0)
     (whole,), (parts,) = by_parts.run(signature, inputs), by_parts.by_parts(signature, cut, 2, inputs)
     assert np.allclose(whole, parts, atol=1e-5)

@@ -114,7 +114,7 @@ def test_all_have_the_part_that_they_need(case):
     shaped = two_readers(shape)
     ways = [OpStrategy(named_as(computed), (), (computed,), reducer if PARTIAL in computed else "")]
     ways += [OpStrategy(named_as(need.layouts), (need.layouts,), (), rims=(need.rims,)) for need in needs]
-    division = Division(factors=factors, ways=tuple(ways), kept=((kept,), (), ()), variables=())
+    division = Division(factors=factors, strategies=tuple(ways), kept=((kept,), (), ()), variables=())
     parts = build_worker_parts(shaped, division)
     found, total = run(parts, np.arange(prod(shape)).reshape(shape), computed, factors, reducer)
     for reader, need in enumerate(needs, 1):
@@ -143,7 +143,7 @@ def test_results_come_together():
     shaped = two_readers((8, 12))
     way = OpStrategy(("x",), (), ((0,),))
     division = Division(
-        factors=(2,), ways=(way, *[OpStrategy(("x",), ((0,),), ())] * 2), kept=(((0,),), (), ()), variables=()
+        factors=(2,), strategies=(way, *[OpStrategy(("x",), ((0,),), ())] * 2), kept=(((0,),), (), ()), variables=()
     )
     parts = build_worker_parts(shaped, division, [(0, 0)])
     found, total = run(parts, np.arange(96).reshape(8, 12), (0,), (2,), "sum")

@@ -12,9 +12,16 @@ from click.testing import CliRunner
 
 from pesto.choosing.strategy_choice import choice, timed_split
 from pesto.choosing.strategy_choice.choice import choose, place_from_board
-from pesto.choosing.strategy_choice.data_parallel import data_parallel, replica_of, ring_s
 from pesto.choosing.strategy_choice.partial_split import split_partially
-from pesto.choosing.strategy_choice.timed_split import factorings, first_board, time_split, time_with_first_cuts
+from pesto.choosing.strategy_choice.timed_split import (
+    data_parallel,
+    factorings,
+    first_board,
+    replica_of,
+    ring_s,
+    time_split,
+    time_with_first_cuts,
+)
 from pesto.cli.main import pesto
 from pesto.core.costs.analytical import model_costs
 from pesto.core.costs.network import transfer_s
@@ -241,18 +248,18 @@ def test_one_board_is_placed_on_first(step):
     graph, _ = step
     cluster = load_cluster("v100x8")
     costs = model_costs(graph, cluster)
-    board = first_board(cluster, costs)
-    names = [device.name for device in board.cluster.devices]
+    board, board_costs = first_board(cluster, costs)
+    names = [device.name for device in board.devices]
     assert names == [device.name for device in cluster.devices if device.kind == "cpu" or device.name < "gpu:4"]
-    assert board.costs.compute_s.shape == (graph.ops, len(names))
+    assert board_costs.compute_s.shape == (graph.ops, len(names))
     at = {device.name: k for k, device in enumerate(cluster.devices)}
     for a, b in permutations(range(len(names)), 2):
-        assert board.cluster.paths[a][b] == cluster.paths[at[names[a]]][at[names[b]]]
+        assert board.paths[a][b] == cluster.paths[at[names[a]]][at[names[b]]]
     quick, silent = Settings(time_limit_s=0.0, deterministic=True), lambda _: None
-    outcome, (_, there) = place_from_board(graph, cluster, costs, quick, silent)
+    (_, there), (_, outcome) = place_from_board(graph, cluster, costs, quick, silent)
     assert outcome.plan.makespan_s <= there.plan.makespan_s
-    cut = split_partially(step, cluster, quick, [(board.cluster, there)], silent)
-    alone = split_partially(step, board.cluster, quick, [(board.cluster, there)], silent)
+    cut = split_partially(step, cluster, quick, [(board, there)], silent)
+    alone = split_partially(step, board, quick, [(board, there)], silent)
     assert cut.candidate.makespan == alone.candidate.makespan and cut.sent_bytes == alone.sent_bytes
     assert cut.bench.problem.locations == len(cluster.devices)
 

@@ -55,7 +55,7 @@ def einsum_cuts(step, split):
     """Along which letters the products are cut."""
     _, shaped = step
     types = [shaped.signature(op).type for op in range(shaped.ops)]
-    return {way.names for way, name in zip(split.division.ways, types, strict=True) if name == "Einsum"}
+    return {way.names for way, name in zip(split.division.strategies, types, strict=True) if name == "Einsum"}
 
 
 def test_partial_rules_price_what_is_fed(step, placed):
@@ -70,10 +70,10 @@ def test_partial_rules_price_what_is_fed(step, placed):
 
 def test_a_partial_split_starts_from_the_whole_one(step, rows):
     """Each op that the split cuts is cut alike, all others are whole unless that sends more."""
-    worth = [int(cut) for cut in cut_ops(rows.division.ways)]
+    worth = [int(cut) for cut in cut_ops(rows.division.strategies)]
     found = divide_partly(step[1], 2, CutGain(worth=worth), start=rows.division, seconds=60)
-    cut = [op for op, each in enumerate(cut_ops(rows.division.ways)) if each]
-    assert [found.division.ways[op] for op in cut] == [rows.division.ways[op] for op in cut]
+    cut = [op for op, each in enumerate(cut_ops(rows.division.strategies)) if each]
+    assert [found.division.strategies[op] for op in cut] == [rows.division.strategies[op] for op in cut]
     assert found.rules.partial
 
 

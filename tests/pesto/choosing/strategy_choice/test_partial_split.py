@@ -77,17 +77,19 @@ def test_the_long_op_is_cut_and_the_chains_are_not(step, placed):
     """Both is shorter than the placement; parts of the op are on different devices, and so are the chains."""
     graph, shaped = step
     found = split_partially(step, CLUSTER, Settings(time_limit_s=0.5), [(CLUSTER, placed)], lambda _: None)
-    long, cut = graph.names.index("long"), cut_ops(found.split.division.ways)
+    long, cut = graph.names.index("long"), cut_ops(found.split.division.strategies)
     assert cut[long] and sum(cut) <= 6
     assert found.candidate.fits and found.candidate.makespan < 0.9 * placed.plan.schedule.makespan
     parts = build_worker_parts(shaped, found.split.division)
     assert len(set(parts.place[parts.clone[long]].tolist())) == 2
     whole = [
-        op for op, way in enumerate(found.split.division.ways) if ONCE_WAY in way.names and "MatMul" in graph.names[op]
+        op
+        for op, way in enumerate(found.split.division.strategies)
+        if ONCE_WAY in way.names and "MatMul" in graph.names[op]
     ]
     assert len(whole) == 2 * CHAIN
     assert len(set(parts.place[parts.clone[whole, 0]].tolist())) == 2
-    assert found.graph.ops == len(parts.parts)
+    assert found.bench.graph.ops == len(parts.parts)
     device = [found.bench.problem.location[d] for d in found.candidate.timeline.schedule.device]
     assert [d - 1 for d, place in zip(device, parts.place, strict=True) if d > 0] == [
         place for d, place in zip(device, parts.place, strict=True) if d > 0
@@ -121,7 +123,7 @@ def test_placing_a_partial_split_is_in_the_limit(step, placed, monkeypatch):
 def test_what_is_sent_is_what_the_simulated_devices_send(step, placed):
     """Each tensor that one accelerator makes and another reads, whole or cut, once to each."""
     found = split_partially(step, CLUSTER, Settings(time_limit_s=0.5), [(CLUSTER, placed)], lambda _: None)
-    graph = found.graph
+    graph = found.bench.graph
     at = found.bench.problem.location[found.candidate.timeline.schedule.device]
     across = (at[graph.src] != at[graph.dst]) & (at[graph.src] > 0) & (at[graph.dst] > 0)
     sent = set(zip(graph.tensor[across].tolist(), at[graph.dst[across]].tolist(), strict=True))

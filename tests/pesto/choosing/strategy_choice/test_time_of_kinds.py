@@ -3,10 +3,12 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from pesto.choosing.strategy_choice import choice
-from pesto.choosing.strategy_choice.choice import LEAST_S, SPLIT, StrategyPlan, choose, place_from_board
+from pesto.choosing.strategy_choice.choice import LEAST_S, choose, place_from_board
+from pesto.core.errors import NothingFoundError
 from pesto.core.settings import Settings
 
 SETTINGS = Settings(time_limit_s=60.0)
@@ -15,30 +17,32 @@ SETTINGS = Settings(time_limit_s=60.0)
 @pytest.fixture
 def searches(monkeypatch):
     """(clock, what each search was given); the split takes a second and is shorter than any placement can be."""
-    clock, given = [0.0], {}
-    cut = SimpleNamespace(candidate=SimpleNamespace(makespan=10, fits=True, peak=[0]))
+    clock, given = [0.0, 1.0], {}
+    candidate = SimpleNamespace(makespan=10, fits=True, peak=np.zeros(1))
+    division = SimpleNamespace(factors=(2,))
+    timed = SimpleNamespace(candidate=candidate, makespan_s=1e-8, proof="", split=SimpleNamespace(division=division))
 
-    def split(*_):
-        clock[0] += 1.0
-        yield StrategyPlan(name="split 2", kind=SPLIT, seconds=1.0, cut=cut)
+    def cut_and_time(*_, **__):
+        clock[0] += clock[1]
+        yield (timed,)
 
-    def place(_graph, _cluster, _costs, settings, _watch):
+    def place_from_board(_graph, _cluster, _costs, settings, _watch):
         given["place"] = settings
-        return None, None
+        plan = SimpleNamespace(makespan_s=1e9, peak_bytes={"gpu:0": 0})
+        return [(None, SimpleNamespace(plan=plan, interrupted=False))]
 
-    def both(_step, _cluster, settings, *_):
+    def split_partially(_step, _cluster, settings, *_):
         given["both"] = settings
-        return iter(())
 
-    def rival(_step, _cluster, _settings, seconds):
+    def data_parallel(*_, seconds):
         given["data-parallel"] = seconds
-        return iter(())
+        raise NothingFoundError("no batch divides")
 
     monkeypatch.setattr(choice, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(choice, "formulate", lambda *_: None)
     monkeypatch.setattr(choice, "quick_bounds", SimpleNamespace(best=lambda _: (10**18, "a bound")))
-    for name, search in (("_cut", split), ("place_from_board", place), ("_both", both), ("_rival", rival)):
-        monkeypatch.setattr(choice, name, search)
+    for search in (cut_and_time, place_from_board, split_partially, data_parallel):
+        monkeypatch.setattr(choice, search.__name__, search)
     return clock, given
 
 
@@ -57,16 +61,10 @@ def test_a_placement_that_is_beaten_has_a_limit(searches):
     assert (given["place"].time_limit_s, given["place"].gap) == (0.0, 0.0)
 
 
-def test_nothing_is_cut_once_the_time_is_over(searches, monkeypatch):
+def test_nothing_is_cut_once_the_time_is_over(searches):
     """The split took all of it: a moment is left to place, and one for what is shown beside."""
     clock, given = searches
-    clock_of = choice._cut
-
-    def slow(*asked):
-        clock[0] += 100.0
-        return clock_of(*asked)
-
-    monkeypatch.setattr(choice, "_cut", slow)
+    clock[1] = 101.0
     chosen = found(SETTINGS)
     assert chosen.chosen.name == "split 2" and "both" not in given
     assert given["place"].time_limit_s == LEAST_S / 2 and given["data-parallel"] == LEAST_S
@@ -81,7 +79,7 @@ def test_an_interrupted_board_leaves_no_time(monkeypatch, interrupted, spent_s):
         asked.append((cluster, settings.time_limit_s, *earlier))
         return SimpleNamespace(plan="its plan", interrupted=interrupted)
 
-    monkeypatch.setattr(choice, "first_board", lambda *_: SimpleNamespace(cluster="board", costs=None))
+    monkeypatch.setattr(choice, "first_board", lambda *_: ("board", None))
     monkeypatch.setattr(choice, "solve", solve)
     place_from_board(None, "all", None, SETTINGS, lambda _: None)
     (board, all_of_it) = asked

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pesto.choosing.whatif.grid import accelerators
 from pesto.core.errors import UsageError
 from pesto.core.files import toml
 from pesto.core.problem import TICK_S
@@ -169,7 +168,7 @@ def test_graph_files_are_built_once_for_each_model_and_batch(tmp_path: Path) -> 
 
 def test_a_cluster_is_cut_and_scaled_by_its_name() -> None:
     """PRESET:N has N accelerators, and factors change what they name."""
-    assert [len(accelerators(machine(name))) for name in ("v100x16:1", "v100x16:4", "v100x16")] == [1, 4, 16]
+    assert [len(machine(name).accelerators) for name in ("v100x16:1", "v100x16:4", "v100x16")] == [1, 4, 16]
     base, fast = machine("v100x2-nvlink"), machine("v100x2-nvlink", links=2.0)
     assert fast.paths[0][1].s_per_byte == pytest.approx(base.paths[0][1].s_per_byte / 2)
 

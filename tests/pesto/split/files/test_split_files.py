@@ -23,7 +23,7 @@ from pesto.split.files.split_check import certify_bounds, verify_split
 from pesto.split.files.split_file import division_of, dumps_split, load_split, loads_split, save_split
 from pesto.split.files.typed_graph_file import dumps_typed_graph, load_typed_graph, loads_typed_graph, save_typed_graph
 from pesto.split.geometry import WHOLE
-from pesto.split.program import Rules, build_joint_program
+from pesto.split.program import Rules, build_program
 from pesto.split.split_search import divide
 from pesto.split.typed_graph import Operand, Signature, TypedGraph
 from pesto.tf import named_sources
@@ -95,7 +95,7 @@ def test_a_bound_is_found_once_more(shaped, text):
     """And one that is too high is refused."""
     found = loads_split(text, "split")
     again = certify_bounds(found, shaped, seconds=60)
-    assert again.confirmed and again.found[-1] == found.bound_bytes
+    assert again.confirmed and again.recomputed[-1] == found.bound_bytes
     cuts = json.loads(text)["cuts"]
     for cut in cuts:
         cut.update(bytes=cut["bytes"] + 8, bound_bytes=cut["bound_bytes"] + 8)
@@ -171,9 +171,9 @@ def test_the_bound_of_all_cuts_at_once_is_found_once_more(shaped, split, text):
     cut = {"status": "feasible", "bytes": split.moved_bytes, "bound_bytes": 1}
     said = {"status": "feasible", "cuts": [cut], "bound_bytes": 1}
     again = certify_bounds(loads_split(changed(text, **said), "split"), shaped, seconds=60)
-    assert again.confirmed and 1 < again.found[-1] <= split.moved_bytes
+    assert again.confirmed and 1 < again.recomputed[-1] <= split.moved_bytes
     assert not any("HiGHS" in word for word in again.rests_on)
-    higher = replace(again, claimed=(msgspec.structs.replace(again.claimed[0], bound_bytes=again.found[-1] + 1),))
+    higher = replace(again, claimed=(msgspec.structs.replace(again.claimed[0], bound_bytes=again.recomputed[-1] + 1),))
     assert not higher.confirmed
     with pytest.raises(VerificationError, match="can be made to send"):
         certify_bounds(
@@ -184,7 +184,7 @@ def test_the_bound_of_all_cuts_at_once_is_found_once_more(shaped, split, text):
 def test_ways_that_are_none_are_found(shaped, split):
     """A way as the search makes it is one; with any layout of an input or output that is another it is none."""
     tried = 0
-    for signature, way in {(shaped.signature(op), way) for op, way in enumerate(split.division.ways)}:
+    for signature, way in {(shaped.signature(op), way) for op, way in enumerate(split.division.strategies)}:
         once = "once" in way.names
         assert strategy_fault(signature, way, (2, 2), once=once) == ""
         assert once or strategy_fault(signature, way, (2, 2), once=True)
@@ -204,7 +204,7 @@ def test_bytes_are_counted_alike_by_two_counts(shaped):
     """That of the search, by boxes in numpy, and that of the check, by ranges; for divisions that are far from good."""
     rng = np.random.default_rng(5)
     for factors in ((2, 3), (4,), (2, 2, 2)):
-        made = build_joint_program(shaped, None, factors, Rules(replicate=True))
+        made = build_program(shaped, None, factors, Rules(replicate=True))
         for _ in range(3):
             labels = [int(rng.integers(many)) for many in made.problem.labels]
             division = made.division(labels)

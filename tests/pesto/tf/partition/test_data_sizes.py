@@ -132,7 +132,7 @@ def test_a_divided_step_has_the_sizes_of_the_data(loss):
     captured, shaped, step = captured_step(loss)
     found = divide(shaped, (2,), "exact", Rules(), seconds=60)
     assert any(signature.bounded for signature in shaped.signatures)
-    assert sum(cut_ops(found.division.ways)) >= 10
+    assert sum(cut_ops(found.division.strategies)) >= 10
     check(shaped, found)
     ran = run_parts(captured, shaped, found.division, step, steps=4)
     assert ran.as_whole and ran.finite and ran.losses, ran
@@ -142,7 +142,7 @@ def test_a_partial_split_has_the_sizes_of_the_data():
     """The same where some ops are cut and the rest is whole on one device."""
     captured, shaped, step = captured_step(reshaped_and_back)
     found = divide_partly(shaped, 2, CutGain(worth=[1 << 30] * shaped.ops), seconds=60)
-    assert found is not None and any(cut_ops(found.division.ways))
+    assert found is not None and any(cut_ops(found.division.strategies))
     ran = run_parts(captured, shaped, found.division, step, steps=4)
     assert ran.as_whole and ran.losses, ran
 

@@ -48,7 +48,7 @@ def ran(captured, shaped, step, workers):
     found = divide(shaped, (workers,), "exact", Rules(), seconds=60).division
     run = run_parts(captured, shaped, found, step, steps=3)
     assert run.as_whole and run.finite, run
-    assert any(cut_ops(found.ways))
+    assert any(cut_ops(found.strategies))
     return found
 
 
@@ -83,7 +83,7 @@ def test_squeeze_that_is_cut(removed):
     captured, shaped, step = program(loss)
     division = ran(captured, shaped, step, 2)
     (squeeze,) = [op for op in range(shaped.ops) if shaped.signature(op).type == "Squeeze"]
-    assert (division.ways[squeeze].names[-1] != "whole") == removed
+    assert (division.strategies[squeeze].names[-1] != "whole") == removed
 
 
 def test_means_of_integers():

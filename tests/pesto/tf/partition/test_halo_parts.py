@@ -60,7 +60,7 @@ def check(net, factors):
     ran = run_parts(captured, shaped, split.division, step, steps=3)
     assert ran.as_whole and ran.finite and not ran.moves, ran
     assert ran.variables_distance <= TOLERANCE
-    cut = {shaped.signature(op).type for op, way in enumerate(split.division.ways) if way.rims}
+    cut = {shaped.signature(op).type for op, way in enumerate(split.division.strategies) if way.rims}
     assert {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "DepthwiseConv2dNative"} <= cut
     return made
 

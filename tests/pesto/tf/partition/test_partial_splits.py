@@ -36,7 +36,7 @@ def partly(shaped, workers, seed, share=0.2):
     random = np.random.default_rng(seed)
     worth = np.where(random.random(shaped.ops) < share, 1 << 30, 0).tolist()
     found = divide_partly(shaped, workers, CutGain(worth=worth), seconds=60)
-    assert found is not None and {True, False} <= set(cut_ops(found.division.ways))
+    assert found is not None and {True, False} <= set(cut_ops(found.division.strategies))
     return found
 
 
@@ -48,11 +48,11 @@ def scattered(shaped, split, devices, seed):
     home = random.integers(devices, size=len(shaped.handle))[shaped.tie]
     places = random.integers(devices, size=len(parts.parts))
     for number, part in enumerate(parts.parts):
-        if parts.clone[part.op, part.worker] == number and ONCE_WAY not in split.division.ways[part.op].names:
+        if parts.clone[part.op, part.worker] == number and ONCE_WAY not in split.division.strategies[part.op].names:
             places[number] = on[part.worker]
     for ops, variables in ((shaped.handle, np.arange(len(shaped.handle))), (shaped.use_op, shaped.use_variable)):
         for op, variable in zip(ops.tolist(), variables.tolist(), strict=True):
-            if ONCE_WAY in split.division.ways[op].names:
+            if ONCE_WAY in split.division.strategies[op].names:
                 places[parts.clone[op, 0]] = home[variable]
     return replace(split, division=replace(split.division, places=tuple(places.tolist())))
 
@@ -120,15 +120,17 @@ def test_wrong_places_are_found(kept):
     assert "places, and" in refused(kept, replace(division, places=division.places[:-1]))
     assert "on one device" in refused(kept, replace(division, places=(0,) * len(division.places)))
     parts = build_worker_parts(shaped, division)
-    alone = next(op for op in shaped.use_op.tolist() if ONCE_WAY in division.ways[op].names and parts.clone[op, 0] >= 0)
+    alone = next(
+        op for op in shaped.use_op.tolist() if ONCE_WAY in division.strategies[op].names and parts.clone[op, 0] >= 0
+    )
     places = list(division.places)
     places[parts.clone[alone, 0]] ^= 1
     assert "another device than the variable" in refused(kept, replace(division, places=tuple(places)))
     cut = next(
         int(op)
         for op, lies in zip(shaped.handle, division.variables, strict=True)
-        if ONCE_WAY not in division.ways[op].names and lies[0] >= 0
+        if ONCE_WAY not in division.strategies[op].names and lies[0] >= 0
     )
-    ways = list(division.ways)
+    ways = list(division.strategies)
     ways[cut] = replace(ways[cut], names=(ONCE_WAY,), gives=((-3,),))
-    assert "makes a handle on other workers" in refused(kept, replace(division, ways=tuple(ways)))
+    assert "makes a handle on other workers" in refused(kept, replace(division, strategies=tuple(ways)))

@@ -148,7 +148,9 @@ def trap():
 
 def types_cut(shaped, division):
     """Types of ops that are cut."""
-    return {shaped.signature(op).type for op, way in enumerate(division.ways) if set(way.names) - {"whole", "once"}}
+    return {
+        shaped.signature(op).type for op, way in enumerate(division.strategies) if set(way.names) - {"whole", "once"}
+    }
 
 
 @pytest.fixture(scope="module", params=[((2, 2), False), ((3,), True)], ids=str)
@@ -289,7 +291,7 @@ def test_a_wrong_division_is_found():
         tf.reduce_mean(tf.tanh(x), name="loss")
     captured, shaped, step = captured_step(graph, ["loss"])
     whole = divided(shaped, (2,)).division
-    wrong = replace(whole, ways=tuple(replace(way, scaled=False) for way in whole.ways))
+    wrong = replace(whole, strategies=tuple(replace(way, scaled=False) for way in whole.strategies))
     assert wrong != whole
     ran = run_parts(captured, shaped, wrong, step, steps=1)
     assert not ran.as_whole and ran.losses_distance == pytest.approx(0.5, rel=1e-3)
