@@ -176,7 +176,7 @@ def _reduced(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Sh
 
 
 def _common(shape: Shape, one: Layouts, other: Need, factors: Shape) -> Ints:
-    """[K] elements that each worker has in its parts of both layouts."""
+    """Return [K] the elements that each worker has in its parts of both layouts."""
     (first, size), (second, extent) = part_spans(shape, Need(one), factors), part_spans(shape, other, factors)
     both = np.minimum(first + size, second + extent) - np.maximum(first, second)
     common: Ints = np.maximum(both, 0).prod(axis=1)
@@ -250,7 +250,7 @@ def assemble_part(
 
 @lru_cache(maxsize=1 << 16)
 def _holders(shape: Shape, stored: Layouts, factors: Shape, summand: Shape) -> dict[Shape, list[int]]:
-    """First element of a part -> the workers that have it; on its own because it is the same for all workers."""
+    """Map the first element of each part to the workers that have it; cached, as it is the same for all workers."""
     result: dict[Shape, list[int]] = {}
     digits = worker_digits(factors).T.tolist()
     for worker, box in enumerate(worker_boxes(shape, stored, factors)):

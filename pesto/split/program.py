@@ -269,7 +269,7 @@ class _ProgramBuilder:
         return tuple(strategies)
 
     def _extensions(self, op: int, before: OpStrategy, factors: Shape) -> tuple[OpStrategy, ...]:
-        """Strategies of an op with one more cut."""
+        """Return the strategies of an op with one more cut."""
         signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
         tiny = _largest(signature) < self.tiny and self.tie_of.get(op) not in self.small
         if once or not (rules.partial or tiny):
@@ -285,22 +285,22 @@ class _ProgramBuilder:
         return (alone, *cut)
 
     def _handle(self, op: int) -> int:
-        """The tie of the variable whose handle an op makes, where that may be on one worker alone; else -1."""
+        """Return the tie of the variable whose handle an op makes, if that may be on one worker alone; else -1."""
         return self.handles.get(op, -1) if self.rules.partial else -1
 
     def _read_tie(self, op: int) -> int:
-        """The tie of the variable whose value an op reads; -1 for any other op."""
+        """Return the tie of the variable whose value an op reads; -1 for any other op."""
         return self.taken.get((op, 0), -1) if self.shaped.signature(op).type == "ReadVariableOp" else -1
 
     def _needs_of_ties(self) -> dict[int, list[set[Layouts]]]:
-        """Tie -> for each op that takes one of its variables the layouts that the op can do with."""
+        """Map each tie to the layouts that each op on one of its variables can do with."""
         needs: dict[int, list[set[Layouts]]] = defaultdict(list)
         for (op, at), v in self.taken.items():
             needs[v].append({strategy.needs[at] for strategy in self.strategies[op]})
         return needs
 
     def _tied(self) -> dict[int, tuple[Layouts, ...]]:
-        """Layouts that all ops on a variable and its slots can do with."""
+        """Map each tie to the layouts that all ops on its variables can do with."""
         needs, tied, rules = self._needs_of_ties(), {}, self.rules
         for v in sorted(set(self.shaped.tie.tolist())):
             common = set.intersection(*needs[v]) if needs[v] else set()
@@ -320,7 +320,7 @@ class _ProgramBuilder:
         return tied
 
     def _layouts(self, op: int) -> tuple[tuple[Layouts, ...], ...]:
-        """Layouts to keep each output in: all even cuts; whole too if it is tiny, cannot be cut, or all have it."""
+        """Return the layouts to keep each output in: all even cuts; whole if tiny, not to be cut, or had by all."""
         outputs, v = self.shaped.signature(op).outputs, self._read_tie(op)
         if self._handle(op) >= 0:
             return tuple(
@@ -350,7 +350,7 @@ class _ProgramBuilder:
         return {WHOLE} in given.values()
 
     def _longer(self, op: int, output: int, before: Layouts, *, whole: bool) -> list[Layouts]:
-        """The layouts that one more cut makes of one; dimensions whose extents depend on the data are not cut."""
+        """Return the layouts that one more cut makes of one; not along dimensions whose extents depend on the data."""
         factors, cut = self.factors[: len(before) + 1], list[Layouts]()
         signature = self.shaped.signature(op)
         (shape, dtype), bounded = signature.outputs[output], signature.bounded_output(output)
@@ -360,7 +360,7 @@ class _ProgramBuilder:
         return [*cut, *([(*before, WHOLE)] if whole or not cut else [])]
 
     def _tensors(self, op: int) -> tuple[int, ...]:
-        """A variable for each output that is read and can be sent."""
+        """Add a variable for each output that is read and can be sent."""
         v, result = max(self._read_tie(op), self._handle(op)), []
         for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
             read = (op, output) in self.readers and shape is not None and item_bytes(dtype) > 0
@@ -369,7 +369,7 @@ class _ProgramBuilder:
         return tuple(result)
 
     def _variable(self, op: int) -> int:
-        """A choice among strategies, with the prices of an op on all workers; none for what is not divided."""
+        """Add a choice among strategies, with the prices of an op on all workers; none if it is not divided."""
         strategies, prices, costs = self.strategies[op], self.rules.prices, []
         if self._handle(op) >= 0:
             return self.tie[self._handle(op)]
@@ -410,7 +410,7 @@ def cut_though_small(shaped: TypedGraph, tiny: int, share: float) -> frozenset[i
 
 
 def _near(shaped: TypedGraph, worth: Sequence[int]) -> Bools:
-    """[n] ops within REACH edges of one that is worth something."""
+    """Return [n] True for ops within REACH edges of one that is worth something."""
     near = np.array(worth, dtype=np.int64) > 0 if len(worth) else np.zeros(shaped.ops, dtype=np.bool_)
     for _ in range(REACH):
         edges = near[shaped.src] | near[shaped.dst]
@@ -420,7 +420,7 @@ def _near(shaped: TypedGraph, worth: Sequence[int]) -> Bools:
 
 @lru_cache(maxsize=1 << 14)
 def _largest(signature: Signature) -> int:
-    """Bytes of the largest tensor that an op reads or makes."""
+    """Return the bytes of the largest tensor that an op reads or makes."""
     tensors = [*((operand.shape, operand.dtype) for operand in signature.inputs), *signature.outputs]
     return max((prod(shape) * item_bytes(dtype) for shape, dtype in tensors if shape is not None), default=0)
 
@@ -432,7 +432,7 @@ def _largest(signature: Signature) -> int:
 def _keeping(
     shape: Shape, price: tuple[int, int], gives: tuple[Layouts, ...], kept: tuple[Layouts, ...], factors: Shape
 ) -> list[list[int]]:
-    """Cost of each layout that is computed, kept in each layout; price: bytes of an element, and of one block sent."""
+    """Return the cost to keep each computed layout in each; price: bytes of an element, and of one block sent."""
     item, block = price
     return [
         [
@@ -449,7 +449,7 @@ def _fetching(
     shape: Shape, price: tuple[int, int], kept: tuple[Layouts, ...], needs: tuple[Need, ...], factors: Shape,
     feed: tuple[float, float],
 ) -> list[list[int]]:  # fmt: skip
-    """Cost of each need for each layout kept; feed: the host's price of a byte, in whole rows and in other blocks."""
+    """Return the cost of each need for each layout kept; feed: the host's price of a byte, in rows and other blocks."""
     item, block = price
     feeding = dict.fromkeys(needs, 0)
     for need in needs if any(feed) else ():

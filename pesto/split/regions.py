@@ -68,13 +68,13 @@ class _DivisionRequest:
     halo: bool
 
     def part_range(self, index: Index, name: str, *, spaced: bool) -> tuple[int, int]:
-        """The first and the last element at an index in the first part of a variable."""
+        """Return the first and the last element at an index in the first part of a variable."""
         return _range(index, {**self.extents, name: self.extents[name] // self.k}, spaced=spaced)
 
 
 @dataclass(frozen=True, slots=True)
 class _InputCut:
-    """How an input must be cut for a read of it."""
+    """A cut of an input that serves a read of it."""
 
     layout: Layout
     windows: bool = False
@@ -124,7 +124,7 @@ def analyse(description: Description, signature: Signature, k: int, *, halo: boo
 
 
 def _range(index: Index, extents: Mapping[str, int], *, spaced: bool) -> tuple[int, int]:
-    """The first and the last element at an index, rounded down; of spaced ones the whole between both ends."""
+    """Return the first and the last element at an index, rounded down; if spaced, those between both ends."""
     last = [c * (extents[variable] - 1) for variable, c in index.terms]
     low = sum((min(each, Fraction(0)) for each in last), index.offset)
     high = sum((max(each, Fraction(0)) for each in last), index.offset)
@@ -132,7 +132,7 @@ def _range(index: Index, extents: Mapping[str, int], *, spaced: bool) -> tuple[i
 
 
 def _cut(name: str, request: _DivisionRequest) -> Strategy | Refusal:
-    """Cut one variable in k parts."""
+    """Return the strategy that cuts one variable in k parts, or why there is none."""
     k, extents, signature = request.k, request.extents, request.signature
     if name not in extents:
         return Refusal(name, "nothing says how many values it takes")
@@ -166,7 +166,7 @@ def _cut(name: str, request: _DivisionRequest) -> Strategy | Refusal:
 
 
 def _needs(name: str, request: _DivisionRequest) -> tuple[_InputCut, ...] | str:
-    """How each input must be cut, or why there is no way."""
+    """Return how each input must be cut, or why there is no way."""
     result: dict[int, _InputCut] = {}
     for read in (read for _, value in request.traced for read in value.reads):
         need = _input_cut(read, name, request)
@@ -188,7 +188,7 @@ def _needs(name: str, request: _DivisionRequest) -> tuple[_InputCut, ...] | str:
 
 
 def _joined(one: _InputCut, other: _InputCut, number: int) -> _InputCut | str:
-    """The cut that serves two reads of one input: shares, or the window around both."""
+    """Return the cut that serves two reads of one input: shares, or the window around both."""
     if one.layout != other.layout:
         return f"input {number} is read in two ways"
     if one.read is None or other.read is None:
@@ -202,7 +202,7 @@ def _joined(one: _InputCut, other: _InputCut, number: int) -> _InputCut | str:
 
 
 def _input_cut(read: ElementRead, name: str, request: _DivisionRequest) -> _InputCut | str:
-    """How an input must be cut for one read, or why it cannot be."""
+    """Return how an input must be cut for one read, or why it cannot be."""
     cut = []
     for d, (index, extent) in enumerate(zip(read.at, request.signature.inputs[read.tensor].shape or (), strict=True)):
         if index is None or name not in dict(index.terms):
@@ -224,7 +224,7 @@ def _input_cut(read: ElementRead, name: str, request: _DivisionRequest) -> _Inpu
 
 
 def _share_fault(index: Index, extent: int, name: str, read: ElementRead, request: _DivisionRequest) -> str:
-    """Why a dimension cannot be cut in shares with the variable; empty if it can."""
+    """Return why a dimension cannot be cut in shares with the variable; empty if it can."""
     times, k, extents = dict(index.terms)[name], request.k, request.extents
     if extent % k:
         return f"{k} does not divide {extent}"
@@ -238,7 +238,7 @@ def _share_fault(index: Index, extent: int, name: str, read: ElementRead, reques
 
 
 def _window(d: int, index: Index, name: str, read: ElementRead, request: _DivisionRequest) -> Rim | str:
-    """The window of each part along a dimension, or why parts cannot be windows."""
+    """Return the window of each part along a dimension, or why parts cannot be windows."""
     unknown = [variable for variable, _ in index.terms if variable not in request.extents]
     if unknown:
         return f"nothing says how many values {unknown[0]} takes"

@@ -195,7 +195,7 @@ def find_op(names: tuple[str, ...], name: str) -> int:
 
 
 def _input(shaped: TypedGraph, division: Division, op: int, at: int) -> OpTensor:
-    """An input is kept where its maker's output, or its variable, is kept."""
+    """Return an input, kept as its maker's output, or its variable, is."""
     operand, (needed, rims) = shaped.signature(op).inputs[at], division.strategies[op].need(at)
     edges = np.flatnonzero((shaped.dst == op) & (shaped.input == at))
     uses = np.flatnonzero((shaped.use_op == op) & (shaped.use_input == at))
@@ -317,7 +317,7 @@ def _axes(layouts: Layouts, names: Sequence[str], shape: Shape) -> Axes:
 
 
 def _joined(all_layouts: Sequence[Layouts], cuts: int) -> list[list[int]]:
-    """Runs of neighbouring cuts that cut each variable along one dimension, or not at all."""
+    """Return the runs of neighbouring cuts that cut each variable along one dimension, or not at all."""
     alike = [tuple(layouts[cut] for layouts in all_layouts) for cut in range(cuts)]
     return [list(run) for _, run in groupby(range(cuts), key=lambda cut: alike[cut])]
 

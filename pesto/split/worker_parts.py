@@ -176,7 +176,7 @@ def replica_of(parts: WorkerParts) -> WorkerParts:
 def _places(
     shaped: TypedGraph, division: Division, parts: list[WorkerPart], results: Sequence[tuple[int, int]]
 ) -> Ints:
-    """[p] the device of each part; parts for results alone are where the first worker's clone is, or their own."""
+    """Return [p] the device of each part; parts for results alone are with their own, or the first worker's clone."""
     if not division.places:
         return ints([part.worker for part in parts])
     alone = build_worker_parts(shaped, replace(division, places=())).parts if results else parts
@@ -267,7 +267,7 @@ class _PartsBuilder:
         return self.rows[op, output, need]
 
     def _brought(self, op: int, output: int, have: list[Port], stored: Layouts, needed: Need) -> list[Port]:
-        """[K] the parts that are needed, out of those of a layout."""
+        """Return [K] the parts that are needed, made of those of a layout."""
         shape, dtype = self.shaped.signature(op).outputs[output]
         if needed == Need(stored):
             return have
@@ -287,7 +287,7 @@ class _PartsBuilder:
         return result
 
     def _reduced(self, op: int, output: int, have: list[Port], kept_layouts: Layouts) -> list[Port]:
-        """[K] the parts of `kept`, summed from partial results: where that sends less, summed in parts and gathered."""
+        """Return [K] the parts to keep, summed from partial results: in parts and gathered, if that sends less."""
         shape, _ = self.shaped.signature(op).outputs[output]
         strategy = self.division.strategies[op]
         gives = strategy.gives[output]
@@ -433,7 +433,7 @@ def build_split_step(graph: Graph, parts: WorkerParts, devices: Sequence[str]) -
 
 
 def _shares(graph: Graph, parts: WorkerParts) -> tuple[Floats, Floats, Ints]:
-    """[n] parts that an op's work is cut into, [n] share of its bytes, [n, 12] divisors of its kernel's sizes."""
+    """Return [n] parts of an op's work, [n] the share of its bytes, [n, 12] divisors of its kernel's sizes."""
     division, shaped, forms = parts.division, parts.shaped, graph.kernels[:, 0].tolist()
     known: dict[tuple[int, OpStrategy, int], tuple[float, float, list[int]]] = {}
     rows = []
@@ -447,7 +447,7 @@ def _shares(graph: Graph, parts: WorkerParts) -> tuple[Floats, Floats, Ints]:
 
 
 def _copied(parts: WorkerParts, sizes: Ints, tensor: Ints) -> Ints:
-    """[p] bytes that parts other than clones read and write: each input once, and the output."""
+    """Return [p] bytes that parts other than clones read and write: each input once, and the output."""
     copied = np.zeros(len(parts.parts), dtype=np.int64)
     given = np.zeros(len(parts.parts), dtype=np.int64)
     np.add.at(copied, parts.dst, sizes[tensor])

@@ -88,7 +88,7 @@ def part_number(worker: int, cuts: tuple[bool, ...], factors: Sizes) -> int:
 
 
 def _both(one: Ranges | None, other: Ranges | None) -> int:
-    """Elements that are in two parts."""
+    """Return the number of elements in both parts."""
     if one is None or other is None:
         return 0
     return prod(max(0, min(a.stop, b.stop) - max(a.start, b.start)) for a, b in zip(one, other, strict=True))
@@ -100,7 +100,7 @@ def _elements(part: Ranges | None) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _wanted(shape: Sizes, have: Sizes, want: frozenset[Need], factors: Sizes) -> int:
-    """Elements that workers receive to have all parts that they want, equal parts once."""
+    """Return the elements that workers receive to have all parts that they want, equal parts once."""
     own = held_parts(shape, have, factors)
     all_parts = zip(*(needed_parts(shape, need.layouts, need.rims, factors) for need in want), strict=True)
     return sum(
@@ -110,7 +110,7 @@ def _wanted(shape: Sizes, have: Sizes, want: frozenset[Need], factors: Sizes) ->
 
 @lru_cache(maxsize=1 << 16)
 def _kept(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> int:
-    """Elements that workers receive to keep in one layout what they made in another."""
+    """Return the elements that workers receive to keep in one layout what they made in another."""
     if PARTIAL not in made:
         return _wanted(shape, made, frozenset((Need(kept),)), factors)
     # All may be summed in another layout before it is gathered: cut along the longest dimension that is left.
@@ -125,7 +125,7 @@ def _kept(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> int:
 
 
 def _summed(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> int:
-    """Elements received if every worker sums the part that it keeps: all summands of each element but its own."""
+    """Return the elements received if every worker sums the part that it keeps: all summands of each but its own."""
     summands = prod(k for layout, k in zip(made, factors, strict=True) if layout == PARTIAL)
     parts = zip(held_parts(shape, made, factors), held_parts(shape, kept, factors), strict=True)
     return sum(summands * _elements(part) - _both(own, part) for own, part in parts)
@@ -255,7 +255,7 @@ class _StrategyCheck:
                 yield f"input {number} cannot lie as {list(needs)}"
 
     def _rims(self, number: int) -> dict[int, Rim]:
-        """Dimension -> the rim of an input's parts."""
+        """Map dimensions to the rims of an input's parts."""
         return {rim.dimension: rim for rim in self.strategy.rims[number]} if self.strategy.rims else {}
 
     def _read_faults(self) -> Iterator[str]:
@@ -303,7 +303,7 @@ class _StrategyCheck:
         return (math.ceil(low) if read.spaced else math.floor(low)) >= 0 and math.floor(high) < size
 
     def _span(self, index: Index | None, worker: int, *, spaced: bool) -> tuple[int, int]:
-        """The first and the last element that a worker reads, the tensor's borders aside."""
+        """Return the first and the last element that a worker reads, the tensor's borders aside."""
         if index is None or any(name not in self.extents for name, _ in index.terms):
             return 0, -1
         low = high = index.offset
@@ -316,7 +316,7 @@ class _StrategyCheck:
 
 
 def _steps(extent: int, cut: tuple[bool, ...], factors: Shape) -> tuple[int, ...]:
-    """Remaining extent after the cuts, and the shift of a part by each cut, 0 for none; empty if a cut is uneven."""
+    """Return the extent left by the cuts, and the shift of a part by each, 0 for none; empty if one is uneven."""
     moves = []
     for here, k in zip(cut, factors, strict=True):
         if here and (extent % k or not extent):

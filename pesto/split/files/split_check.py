@@ -86,7 +86,7 @@ def _division_faults(split_file: SplitFile, shaped: TypedGraph, division: Divisi
 
 
 def _variable_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
-    """Variables of one tie lie alike, and as every op that takes a handle needs."""
+    """Yield variables of one tie that lie otherwise, or not as an op that takes their handle needs."""
     first_of: dict[int, int] = {}
     for variable, tie in enumerate(shaped.tie.tolist()):
         first = first_of.setdefault(tie, variable)
@@ -105,7 +105,7 @@ def _variable_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
 
 
 def _place_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
-    """Every part has a device; those of one op have different ones, and a variable is where its parts are used."""
+    """Yield parts without a device, parts of one op on one device, and ops on another device than their variable."""
     if not division.places:
         if any(
             ONCE_WAY in strategy.names
@@ -209,13 +209,13 @@ def certify_bounds(split_file: SplitFile, shaped: TypedGraph, *, seconds: float)
 
 
 def _claimed(split_file: SplitFile) -> tuple[CutRecord, ...]:
-    """Status and bytes claimed for each cut; for the last cut the split itself makes claims, too."""
+    """Return the status and bytes claimed for each cut; for the last cut the split itself makes claims, too."""
     *before, last = split_file.cuts
     return (*before, msgspec.structs.replace(last, bound_bytes=max(last.bound_bytes, split_file.bound_bytes)))
 
 
 def _before(split_file: SplitFile, shaped: TypedGraph, cuts: int) -> Division | None:
-    """The division that the first cuts alone make."""
+    """Return the division that the first cuts alone make."""
     if not cuts:
         return None
     first = replace(

@@ -220,7 +220,7 @@ def _status(status: str) -> _Status:
 
 
 def _coded(values: Iterable[T]) -> tuple[list[T], list[int]]:
-    """The distinct values in order of appearance, and the index of each."""
+    """Return the distinct values in order of appearance, and the index of each."""
     code: dict[T, int] = {}
     index = [code.setdefault(value, len(code)) for value in values]
     return list(code), index

@@ -280,7 +280,7 @@ def _signature(kind: _Kind, where: str) -> Signature:
 
 
 def _bounded(dimensions: list[int], shape: list[int] | None, where: str) -> tuple[int, ...]:
-    """Dimensions whose extents depend on the data, ascending."""
+    """Return the dimensions whose extents depend on the data; raise InputError unless they ascend."""
     rank = -1 if shape is None else len(shape)
     if dimensions != sorted(set(dimensions)) or (dimensions and not dimensions[-1] < rank) or (RANK in dimensions[1:]):
         raise InputError.build(

@@ -165,7 +165,7 @@ class _Coarsener:
                     self._same(one, other)
 
     def _contracted(self, of: Ints) -> tuple[list[list[int]], Labelling, list[int]]:
-        """[count] each variable's label for each of its class, the classes' problem, and its edges in the whole one."""
+        """Return [count] labels of each variable for those of its class, the problem of classes, and its edges."""
         first: dict[int, tuple[Hashable, ...]] = {}
         labels = []
         for v, c in enumerate(of.tolist()):

@@ -85,7 +85,7 @@ def joint(cut: CutTask) -> CutChoice:
 
 
 def _joint_labels(cut: CutTask, program: CutProgram, division: Division, ends: float) -> Ints | None:
-    """The labels of a division by cuts that were made one after the other; None if the products do not have them."""
+    """Return the labels of a division by cuts made one after the other; None if the products do not have them."""
     labels = np.full(tensors_of(cut.shaped, program).count, -1, dtype=np.int64)
     rows: list[tuple[int, Sequence[object], object]] = list(
         zip(program.op, program.strategies, division.strategies, strict=True)

@@ -144,7 +144,7 @@ def data_parallel(cut: CutTask) -> CutChoice:
 
 
 def _time_steps(signature: Signature) -> int:
-    """Number of pieces that a tensor is taken apart into, or put together of; 0 for other ops, and for scalars."""
+    """Return into how many pieces an op takes a tensor apart, or of how many it puts one together; else 0."""
     tensors = [operand.shape for operand in signature.inputs] + [shape for shape, _ in signature.outputs]
     if signature.type in ("Pack", "Unpack") and all(tensors):
         return len(signature.inputs if signature.type == "Pack" else signature.outputs)
@@ -176,7 +176,7 @@ def megatron(cut: CutTask) -> CutChoice:
 
 
 class _MatmulPairs:
-    """Forward ops divided, with some matmuls as first ones of pairs; which of them a second one follows."""
+    """A division of the forward ops with some matmuls as first ones of pairs, and those that a second one follows."""
 
     def __init__(self, shaped: TypedGraph, program: CutProgram, allowed: set[int] | None) -> None:
         self.shaped, self.program, self.allowed = shaped, program, allowed
@@ -222,7 +222,7 @@ class _MatmulPairs:
                 self._from[op, k] = came
 
     def _matmul(self, op: int, weight: tuple[Port, int], came: set[int]) -> bool:
-        """Divide a matmul by a weight as the first or the second of a pair; whether it is one."""
+        """Divide a matmul by a weight as the first or the second of a pair; return True if it is one."""
         tie = self.root[weight[0]][0]
         for number, strategy in enumerate(self.program.strategies[op]):
             along = strategy.needs[weight[1]][-1]

@@ -19,7 +19,7 @@ def _names(rank: int) -> tuple[str, ...]:
 
 
 def _moved_along(moved: Sequence[int], tensors: Sequence[InputTensor], rank: int) -> Lambda:
-    """Inputs of the output's rank, read in their place but whole along the dimensions that elements move along."""
+    """Read inputs of the output's rank in their place, but whole along the dimensions that elements move along."""
 
     def element(*i: Index) -> Value:
         read = [t[tuple(ALL if d in moved else i[d] for d in range(rank))] for t in tensors]
@@ -166,7 +166,7 @@ def strided(op: OpOperands) -> list[Lambda]:
 
 
 def _kept(op: OpOperands, whole: tuple[int, ...], spec: list[tuple[int, ...]]) -> list[int | None]:
-    """For each dimension of the part, the one of the whole that it is; None for a new one or one that is cut short."""
+    """Return for each dimension of the part the one of the whole that it is; None for a new or a shortened one."""
     begin, end, stride = spec
     masks = {name: op.number(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     if masks["ellipsis"] & (masks["ellipsis"] - 1):

@@ -29,7 +29,7 @@ _PLANE = 4
 
 
 def _names(op: OpOperands, rank: int, filters: str) -> tuple[str, ...]:
-    """Index variables of a convolution's picture: b, the channels' name, and x0, x1, .. in the picture."""
+    """Return the index variables of a convolution's picture: b, the channels' name, and x0, x1, .. in the picture."""
     picture = (f"x{d}" for d in range(rank - 2))
     result = dict(zip(spatial(op.signature, rank), picture, strict=True)) | {
         0: "b",
@@ -91,7 +91,7 @@ def convolution(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 
 
 def _channel_whole(op: OpOperands, tensor: InputTensor, b: Index, c: Index) -> Value:
-    """All of the picture of one channel."""
+    """Read all of the picture of one channel."""
     at = {0: b, channel(op.signature, tensor.rank): c}
     return tensor[tuple(at.get(d, ALL) for d in range(tensor.rank))]
 
@@ -130,7 +130,7 @@ def input_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 
 
 def _gradient_by_windows(op: OpOperands, *, depthwise: bool) -> Body:
-    """An element of a picture's gradient, from all windows that it is in, filter by filter."""
+    """Return an element of a picture's gradient, from all windows that it is in, filter by filter."""
     filters, gradient = op[1], op[2].spaced
     rank, c = gradient.rank, channel(op.signature, gradient.rank)
     size = dict(zip(spatial(op.signature, rank), filters.shape, strict=False))
@@ -177,7 +177,7 @@ def filter_gradient(*, depthwise: bool) -> Callable[[OpOperands], list[Lambda]]:
 
 
 def _filters_by_windows(op: OpOperands, *, depthwise: bool) -> Body:
-    """An element of the filters' gradient, from the element of each window that it was applied to."""
+    """Return an element of the filters' gradient, from the element of each window that it was applied to."""
     data, gradient = op[0].padded, op[2]
     rank, c = data.rank, channel(op.signature, data.rank)
     place = windows(op, data.shape, gradient.shape, dict(zip(spatial(op.signature, rank), op.out(), strict=False)))

@@ -127,7 +127,7 @@ def _extents(signature: Signature, number: int) -> tuple[int, ...]:
 
 
 def _reach(signature: Signature, d: int) -> int:
-    """Extent of a window with its dilation, along a dimension of the picture."""
+    """Return the extent of a window with its dilation, along a dimension of the picture."""
     under, _, number = _PADDED[signature.type]
     rank = len(_extents(signature, under))
     if number == _SIZES:
@@ -137,7 +137,7 @@ def _reach(signature: Signature, d: int) -> int:
 
 
 def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, int]]:
-    """Padding before and after a part's picture, for each dimension."""
+    """Return the padding before and after a part's picture, for each dimension."""
     under, by_window, _ = _PADDED[signature.type]
     picture, windows = _extents(signature, under), _extents(signature, by_window)
     (first, size), (at, many) = _box(under, given, made), _box(by_window, given, made)
