@@ -6,11 +6,14 @@ at the border pad, so padding is written out for each; what the whole op skips, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pesto.split.geometry import Box, worker_boxes
-from pesto.split.regions import Strategy
 from pesto.split.tdl import NotDescribedError, OpOperands
 from pesto.split.typed_graph import Number, Signature
+
+if TYPE_CHECKING:
+    from pesto.split.regions import Strategy
 
 _OUT, _SIZES = -1, -2
 _PADDED = {
@@ -87,7 +90,7 @@ def kernel_overrides(signature: Signature, given: Boxes, made: Boxes, windows: S
     return KernelOverrides()
 
 
-def kernel_fault(signature: Signature, strategy: Strategy, k: int) -> str:
+def kernel_fault(signature: Signature, strategy: "Strategy", k: int) -> str:
     """Return why the op's kernel cannot run on the windows of a strategy; empty if it can."""
     if not strategy.rims or signature.type in (*_PADS, _SLICE):
         return ""
