@@ -286,9 +286,7 @@ def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -
     """
     if plan.provenance.graph_fingerprint != graph.fingerprint():
         refuse_another_graph(plan, graph)
-    gpus = [name for name in dict.fromkeys(plan.lane_device) if name.startswith("gpu:")]
-    all_there = gpus and len(tf.config.list_physical_devices("GPU")) >= len(gpus)
-    devices = how.devices or (GPU if all_there else CPU)
+    devices = how.devices or _default_devices(plan)
     wanted = device_targets(plan, devices)
     fed, keep = use_batch(step, how.feeds), how.reference == STOCK
     drive = StepDriver.of(fed, steps=how.steps, threads=len(wanted), gpu=devices == GPU, keep=keep)
@@ -296,6 +294,12 @@ def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -
         return _run_and_compare(plan, graph, drive, ApplyOptions(devices=wanted, order=how.order))
     except (tf.errors.OpError, BatchesEndedError) as error:
         raise explain_failure("run", graph.source, error) from error
+
+
+def _default_devices(plan: Plan) -> str:
+    """Return GPU when the plan names GPUs and this process has as many; CPU otherwise."""
+    names = [name for name in dict.fromkeys(plan.lane_device) if name.startswith("gpu:")]
+    return GPU if names and len(tf.config.list_physical_devices("GPU")) >= len(names) else CPU
 
 
 def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: ApplyOptions) -> PlannedRunResult:

@@ -13,6 +13,7 @@ v1 = tf.compat.v1
 
 from pesto.tf.run import transfers  # noqa: E402  # after the quiet load
 from pesto.tf.run.transfers import FEW, MANY, DevicePair, measure_transfers, tf_device  # noqa: E402
+from pesto.tf.session_config import disable_optimizers  # noqa: E402
 
 PAIR = DevicePair(one="cpu:0", other="cpu:1", cpus=2)
 UNSEEN = DisturbanceWatch(look=lambda: None)
@@ -20,7 +21,8 @@ SIZES = (4, 16, 64, 256, 1024, 4096)
 
 
 def chains(clock=lambda: 0.0):
-    session = v1.Session(graph=tf.Graph(), config=transfers._config(PAIR))
+    config = disable_optimizers(v1.ConfigProto(device_count={"CPU": PAIR.cpus}))
+    session = v1.Session(graph=tf.Graph(), config=config)
     with session.graph.as_default():
         return transfers._TransferChains(PAIR, session, clock)
 
