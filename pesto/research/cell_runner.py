@@ -6,7 +6,8 @@ again in both; a cell that fails by itself has its outcome, and whether that is 
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import replace
+
+import msgspec
 
 from pesto.core.executing.executor import Executor, ProgressMessage, WorkFailure, WorkItem, WorkResult
 
@@ -37,7 +38,7 @@ def run_works(
             for event in executor.collect():
                 if isinstance(event, ProgressMessage):  # cells tell nothing
                     continue
-                work, outcome = running.pop(event.work.key), event
+                work, outcome = running.pop(event.key), event
                 if isinstance(outcome, WorkFailure) and outcome.why != "time":
                     losses = lost_s[work.key]
                     if outcome.why != "place":
@@ -45,7 +46,9 @@ def run_works(
                     if outcome.why == "place" or len(losses) < TRIES:
                         todo.appendleft(work)
                         continue
-                    outcome = replace(outcome, detail=f"{TRIES} times over, {outcome.detail}", seconds=sum(losses))
+                    outcome = msgspec.structs.replace(
+                        outcome, detail=f"{TRIES} times over, {outcome.detail}", seconds=sum(losses)
+                    )
                 yield outcome, len(todo) + len(running)
     finally:
         executor.close()

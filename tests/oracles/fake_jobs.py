@@ -45,20 +45,20 @@ class FakeJobs:
             told += [
                 IncumbentEvent(best_s=best, bound_s=0.5, gap=1 - 0.5 / best, by="list", seconds=0.0) for best in found
             ]
-        self._hear(*(ProgressMessage(work=work, data=encode(event)) for event in told))
+        self._hear(*(ProgressMessage(key=work.key, data=encode(event)) for event in told))
         if words[0] == "die":
-            self._hear(WorkFailure(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))
+            self._hear(WorkFailure(key=work.key, why="death", detail="killed by SIGKILL", seconds=1.0))
         elif words[0] == "lost" and _attempt(work.key) <= int(words[1]):
-            self._hear(WorkFailure(work=work, why="place", detail="the cluster was lost", seconds=1.0))
+            self._hear(WorkFailure(key=work.key, why="place", detail="the cluster was lost", seconds=1.0))
         elif words[0] == "big":
-            self._hear(WorkFailure(work=work, why="memory", detail="needed more than 8 GiB", seconds=1.0))
+            self._hear(WorkFailure(key=work.key, why="memory", detail="needed more than 8 GiB", seconds=1.0))
         elif words[0] == "wrong":
             self._answer(work, Done(exit_code=3, error="a cycle", remedy="break it"))
         elif words[0] == "broken":
             used = words[1:] != ["once"] or _attempt(work.key) == 1
             self._answer(work, Done(exit_code=1 if used else 0, error="bug: half loaded" if used else None), used)
         elif words == ["once", "die"] and _attempt(work.key) > 1:
-            self._hear(WorkFailure(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))
+            self._hear(WorkFailure(key=work.key, why="death", detail="killed by SIGKILL", seconds=1.0))
         elif words[0] not in ("wait", "deaf", "unbegun", "once"):
             self.end(work.key)
 
@@ -89,9 +89,9 @@ class FakeJobs:
         work = self.begun[key]
         self.signals.append((key, signum))
         if msgspec.json.decode(work.data, type=Order).request.label == "unbegun":
-            self._hear(WorkFailure(work=work, why="place", detail="cancelled before it began", seconds=0.0))
+            self._hear(WorkFailure(key=work.key, why="place", detail="cancelled before it began", seconds=0.0))
         elif signum == signal.SIGKILL:
-            self._hear(WorkFailure(work=work, why="death", detail="cancelled", seconds=1.0))
+            self._hear(WorkFailure(key=work.key, why="death", detail="cancelled", seconds=1.0))
         elif msgspec.json.decode(work.data, type=Order).request.label == "deaf":
             return
         elif msgspec.json.decode(work.data, type=Order).request.label.startswith("once") and _attempt(key) > 1:
@@ -108,7 +108,7 @@ class FakeJobs:
         self.closed = True
 
     def _answer(self, work, done, reused=False):
-        self._hear(WorkResult(work=work, data=msgspec.json.encode(done), seconds=1.0, reused=reused))
+        self._hear(WorkResult(key=work.key, data=msgspec.json.encode(done), seconds=1.0, reused=reused))
 
     def _hear(self, *items):
         with self._changed:

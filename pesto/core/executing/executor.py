@@ -63,19 +63,18 @@ class WorkItem:
     """Files that it reads and writes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressMessage:
+class ProgressMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Message of work that runs, in the order in which they were sent."""
 
-    work: WorkItem
+    key: str
+    """Key of the work."""
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkResult:
+class WorkResult(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Value that the function of a work returned."""
 
-    work: WorkItem
+    key: str
     data: bytes
     seconds: float
     """Seconds since its begin."""
@@ -83,11 +82,10 @@ class WorkResult:
     """True if its process had done other work before, which may have left it broken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkFailure:
+class WorkFailure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A work whose process ended, or was ended, before it could answer."""
 
-    work: WorkItem
+    key: str
     why: FailureKind
     """death: it ended by itself or by somebody else; time, memory: it went beyond a limit and was killed; place: all
     that ran there was lost, or it was cancelled before it had a process, which says nothing of this work."""

@@ -95,7 +95,9 @@ class Pool:
         except OSError as error:
             if not self._ready:
                 raise
-            self._lost.append(WorkFailure(work=work, why="place", detail=self._note_failed_start(error), seconds=0.0))
+            self._lost.append(
+                WorkFailure(key=work.key, why="place", detail=self._note_failed_start(error), seconds=0.0)
+            )
             return
         self._busy.append(worker)
         worker.begin(work)
@@ -302,7 +304,7 @@ class WorkerProcess:
             except (EOFError, OSError):
                 (why, detail), summary = self._given_up or ("death", ""), self.exit_summary()
                 self.work = None
-                events.append(WorkFailure(work=work, why=why, detail=detail or summary, seconds=self._seconds))
+                events.append(WorkFailure(key=work.key, why=why, detail=detail or summary, seconds=self._seconds))
                 continue
             kind, data = message[:1], message[1:]
             if kind == READY:
@@ -313,9 +315,9 @@ class WorkerProcess:
                     self._popen.send_signal(signum)
             elif kind in (ANSWER, LAST_ANSWER):
                 self.work, self._retired = None, kind == LAST_ANSWER
-                events.append(WorkResult(work=work, data=data, seconds=self._seconds, reused=self._works > 1))
+                events.append(WorkResult(key=work.key, data=data, seconds=self._seconds, reused=self._works > 1))
             else:
-                events.append(ProgressMessage(work=work, data=data))
+                events.append(ProgressMessage(key=work.key, data=data))
         if self.work is not None and self._given_up is None:
             if (late := self._deadline.late(self._seconds)) is not None:
                 self.give_up("time", late)

@@ -228,7 +228,7 @@ class RayCluster:
         events: list[WorkEvent] = []
         for key, message in messages:
             if key in tasks and message[:1] == SAID:
-                events.append(ProgressMessage(work=tasks[key].work, data=message[1:]))
+                events.append(ProgressMessage(key=key, data=message[1:]))
             elif key in tasks and message[:1] == BEGAN:
                 tasks[key].begins()
             elif key in tasks and message[:1] == MEMORY_EXCEEDED:
@@ -254,13 +254,13 @@ class RayCluster:
         try:
             data, written, reused = self._ray.get(reference)
             write_results(task.work.files, dict.fromkeys(task.work.files.early) | written)
-            return WorkResult(work=task.work, data=data, seconds=seconds, reused=reused)
+            return WorkResult(key=task.work.key, data=data, seconds=seconds, reused=reused)
         except (self._ray.exceptions.RayError, FileError) as error:
             cause = getattr(error, "cause", None) or error  # of what the function raised itself
             if task.work.live and self._post is not None:
                 self._post.over.remote(task.work.key)
             why, detail = task.fell or ("death", " ".join(f"{type(cause).__name__}: {cause}".split())[:300])
-            return WorkFailure(work=task.work, why=why, detail=detail, seconds=seconds if task.begun else 0.0)
+            return WorkFailure(key=task.work.key, why=why, detail=detail, seconds=seconds if task.begun else 0.0)
 
 
 def _cpus_per_work(nodes: Sequence[int], slots: int) -> int:

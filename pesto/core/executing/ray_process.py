@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 import msgspec
 
 from pesto.core.errors import Exit, PestoError
-from pesto.core.executing.executor import FailureKind, ProgressMessage, WorkFailure, WorkItem, WorkResult
+from pesto.core.executing.executor import ProgressMessage, WorkFailure, WorkItem, WorkResult
 from pesto.core.executing.ray_cluster import RayCluster
 from pesto.core.executing.worker import die_with
 
@@ -52,33 +52,8 @@ class ClusterRefused(msgspec.Struct, frozen=True, tag=True):
     exit_code: int
 
 
-class MessageEvent(msgspec.Struct, frozen=True, tag=True):
-    """Message of a work."""
-
-    key: str
-    data: bytes
-
-
-class ResultEvent(msgspec.Struct, frozen=True, tag=True):
-    """Answer of a work."""
-
-    key: str
-    data: bytes
-    seconds: float
-    reused: bool
-
-
-class FailureEvent(msgspec.Struct, frozen=True, tag=True):
-    """Loss of a work."""
-
-    key: str
-    why: FailureKind
-    detail: str
-    seconds: float
-
-
 Command = BeginCommand | CancelCommand | LeaveCommand
-ClusterEvent = ClusterReady | ClusterRefused | MessageEvent | ResultEvent | FailureEvent
+ClusterEvent = ClusterReady | ClusterRefused | ProgressMessage | WorkResult | WorkFailure
 
 
 def encode_message(message: Command | ClusterEvent) -> bytes:
@@ -121,15 +96,7 @@ def main() -> None:
                     cluster.close()
                     return
         for outcome in cluster.collect(_COLLECT_S):
-            key = outcome.work.key
-            match outcome:
-                case ProgressMessage(data=data):
-                    event: ClusterEvent = MessageEvent(key, data)
-                case WorkResult(data=data, seconds=seconds, reused=reused):
-                    event = ResultEvent(key, data, seconds, reused)
-                case WorkFailure(why=why, detail=detail, seconds=seconds):
-                    event = FailureEvent(key, why, detail, seconds)
-            connection.send_bytes(encode_message(event))
+            connection.send_bytes(encode_message(outcome))
 
 
 if __name__ == "__main__":

@@ -18,10 +18,7 @@ from pesto.core.executing.ray_process import (
     ClusterReady,
     ClusterRefused,
     Command,
-    FailureEvent,
     LeaveCommand,
-    MessageEvent,
-    ResultEvent,
     encode_message,
 )
 
@@ -83,7 +80,7 @@ class ReconnectingRayCluster:
     def __init__(self, jobs: int | None) -> None:
         """Reach the cluster; errors as of `RayCluster`."""
         self._jobs, self._wakeup = jobs, WakeupPipe()
-        self._running: dict[str, tuple[WorkItem, float]] = {}
+        self._running: dict[str, float] = {}
         self._slots, self._lost_at, self._warned = 0, 0.0, False
         self._process: _ClusterProcess | None = _ClusterProcess(jobs, room=True)
         first = self._process.heard()
@@ -103,7 +100,7 @@ class ReconnectingRayCluster:
 
     def begin(self, work: WorkItem) -> None:
         """Submit a work."""
-        self._running[work.key] = work, time.monotonic()
+        self._running[work.key] = time.monotonic()
         if self._process is not None:
             self._process.ask(BeginCommand(work))
 
@@ -149,12 +146,11 @@ class ReconnectingRayCluster:
 
     def _take_event(self, process: _ClusterProcess) -> list[WorkEvent]:
         match process.heard():
-            case MessageEvent(key, data):
-                return [ProgressMessage(work=self._running[key][0], data=data)]
-            case ResultEvent(key, data, seconds, reused):
-                return [WorkResult(work=self._running.pop(key)[0], data=data, seconds=seconds, reused=reused)]
-            case FailureEvent(key, why, detail, seconds):
-                return [WorkFailure(work=self._running.pop(key)[0], why=why, detail=detail, seconds=seconds)]
+            case ProgressMessage() as event:
+                return [event]
+            case (WorkResult() | WorkFailure()) as event:
+                del self._running[event.key]
+                return [event]
             case ClusterReady(slots):
                 self._slots, self._warned = slots, False
                 _LOG.warning("the Ray cluster is there again")
@@ -171,6 +167,6 @@ class ReconnectingRayCluster:
         self._process, self._slots, self._lost_at, self._warned = None, 0, time.monotonic(), True
         lost, self._running = self._running, {}
         return [
-            WorkFailure(work=work, why="place", detail=LOST, seconds=time.monotonic() - began)
-            for work, began in lost.values()
+            WorkFailure(key=key, why="place", detail=LOST, seconds=time.monotonic() - began)
+            for key, began in lost.items()
         ]

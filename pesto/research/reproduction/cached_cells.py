@@ -134,7 +134,7 @@ def run(
     ]
     with closing(run_works(works, Pool(min(jobs, len(todo))))) as outcomes:
         for ran, (outcome, _) in enumerate(outcomes, 1):
-            cell = todo[int(outcome.work.key)]
+            cell = todo[int(outcome.key)]
             name, why = " ".join((cell.table, *cell.key)), ""
             result = pickle.loads(outcome.data) if isinstance(outcome, WorkResult) else outcome.detail  # noqa: S301 - own
             if isinstance(result, CellResult):

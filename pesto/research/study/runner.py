@@ -49,7 +49,7 @@ def answer_of(outcome: WorkResult | WorkFailure) -> CellAnswer:
     if isinstance(outcome, WorkResult):
         return msgspec.json.decode(outcome.data, type=CellAnswer)
     status = Status.HUNG if outcome.why == "time" else Status.CRASHED
-    return CellAnswer(key=outcome.work.key, status=status, detail=outcome.detail, seconds=outcome.seconds)
+    return CellAnswer(key=outcome.key, status=status, detail=outcome.detail, seconds=outcome.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def run(
     try:
         with closing(run_works(map(cell_work, todo.values()), executor, store.lease)) as outcomes:
             for ran, (outcome, waiting) in enumerate(outcomes, 1):
-                cell, result = todo[outcome.work.key], answer_of(outcome)
+                cell, result = todo[outcome.key], answer_of(outcome)
                 # With the instance's size and start from another cell, where a process was lost before it told them.
                 instance = canonical([cell.stage, cell.parameters])
                 if result.tasks:

@@ -422,7 +422,7 @@ class Scheduler:
         """Store the events of workers, those of one job that come together in one act."""
         events: dict[str, list[Event]] = {}
         for item in items:
-            key = item.work.key
+            key = item.key
             if isinstance(item, ProgressMessage):
                 data = msgspec.json.decode(item.data)
                 event = Event(kind=data.pop("event"), data=data)
@@ -445,7 +445,7 @@ class Scheduler:
             )
 
     def _ended(self, item: WorkResult | WorkFailure) -> None:
-        begun = self._running[item.work.key]
+        begun = self._running[item.key]
         self.ran.add(item.seconds)
         if isinstance(item, WorkResult):
             done = msgspec.json.decode(item.data, type=Done)

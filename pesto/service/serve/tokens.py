@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -121,6 +122,9 @@ class _Uses(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since 1970 by the id of a token."""
 
 
+Content = TypeVar("Content", _File, _Uses)
+
+
 def listed(folder: Path) -> tuple[Token, ...]:
     """The tokens of the service's folder. InputError for a file that is something else."""
     return _read(folder).tokens
@@ -128,31 +132,28 @@ def listed(folder: Path) -> tuple[Token, ...]:
 
 def _read(folder: Path) -> _File:
     """Read the token file; one without tokens where there is none. InputError for a file that is something else."""
-    path = folder / FILE
-    try:
-        data = read_bytes(path, 1 << 24)
-    except FileError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return _File()
-        raise
-    content = decode_json(data, _File, str(path))
+    content = _load(folder / FILE, _File)
     if (content.format, content.format_version) != (_File().format, VERSION):
         raise InputError.build(
-            f"no tokens of version {VERSION}", where=shown(path), remedy="move it away, and add tokens anew"
+            f"no tokens of version {VERSION}", where=shown(folder / FILE), remedy="move it away, and add tokens anew"
         )
     return content
 
 
-def last_uses(folder: Path) -> dict[str, float]:
-    """Return each token's last use by its id, in seconds since 1970. InputError for any other file."""
-    path = folder / USES
+def _load(path: Path, kind: type[Content]) -> Content:
+    """Read a file of a type; its default where there is none. InputError for a file that is something else."""
     try:
         data = read_bytes(path, 1 << 24)
     except FileError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            return {}
+            return kind()
         raise
-    return decode_json(data, _Uses, str(path)).uses
+    return decode_json(data, kind, str(path))
+
+
+def last_uses(folder: Path) -> dict[str, float]:
+    """Return each token's last use by its id, in seconds since 1970. InputError for any other file."""
+    return _load(folder / USES, _Uses).uses
 
 
 def add(folder: Path, name: str, quota: Quota, *, role: Role = Role.USER, expires_s: float | None = None) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Response, Router, get, put
 from litestar.datastructures import ETag
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import FromPath, HeaderParameter, PathParameter, QueryParameter
@@ -42,34 +43,18 @@ _ANSWERS = {304: ResponseSpec(None, description="as its ETag says"), **refusals(
 Match = Annotated[str, HeaderParameter(name="If-None-Match", max_length=500)]
 
 
-@get("/jobs/{name:str}/plan", responses=_ANSWERS, summary="A job's plan")
-async def plan(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
-    """The plan file. 409 as long as there is none, 410 once it is removed."""
-    return await _file(await caller.job(name), FILES["plan"], caller, match)
+def _single_file(route: str, summary: str) -> HTTPRouteHandler:
+    """Return the route of one of a job's `FILES`: 409 as long as it is not there, 410 once it is removed."""
+    file, title = FILES[route], route.title()
 
+    @get(
+        f"/jobs/{{name:str}}/{route}", responses=_ANSWERS, summary=summary, media_type=TYPES[Path(file).suffix],
+        operation_id=f"V1JobsName{title}{title}",
+    )  # fmt: skip
+    async def single_file(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+        return await _file(await caller.job(name), file, caller, match)
 
-@get(
-    "/jobs/{name:str}/report", responses=_ANSWERS, summary="A plan as a page",
-    media_type=TYPES[".html"],
-)  # fmt: skip
-async def report(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
-    """One HTML file."""
-    return await _file(await caller.job(name), FILES["report"], caller, match)
-
-
-@get(
-    "/jobs/{name:str}/trace", responses=_ANSWERS, summary="A plan for Perfetto",
-    media_type=TYPES[".gz"],
-)  # fmt: skip
-async def trace(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
-    """Chrome's trace format, packed with gzip."""
-    return await _file(await caller.job(name), FILES["trace"], caller, match)
-
-
-@get("/jobs/{name:str}/explain", responses=_ANSWERS, summary="Why it takes so long")
-async def explain(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
-    """The object of pesto explain --json."""
-    return await _file(await caller.job(name), FILES["explain"], caller, match)
+    return single_file
 
 
 @get("/jobs/{name:str}/files/{file:str}", responses=_ANSWERS, summary="Any file")
@@ -107,7 +92,13 @@ async def diff(
 
 def file_routes() -> Router:
     """Under /v1."""
-    return Router("/", route_handlers=[plan, report, trace, explain, any_file, diff], tags=["results"])
+    single = (
+        _single_file("plan", "A job's plan"),
+        _single_file("report", "A plan as a page"),
+        _single_file("trace", "A plan for Perfetto"),
+        _single_file("explain", "Why it takes so long"),
+    )
+    return Router("/", route_handlers=[*single, any_file, diff], tags=["results"])
 
 
 async def _file(job: Job, name: str, caller: Caller, match: str) -> Response[Any]:

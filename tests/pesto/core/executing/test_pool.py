@@ -56,10 +56,10 @@ def test_messages_come_in_order_and_before_the_answer(pool) -> None:
     pool.begin(mine)
     pool.begin(other)
     found = all_of(pool, 2)
-    told = [outcome for outcome in found if outcome.work is mine]
+    told = [outcome for outcome in found if outcome.key == mine.key]
     assert [outcome.data for outcome in told] == [*(b"%d" % k for k in range(1000)), b"10001000"]
     assert isinstance(told[-1], WorkResult) and told[-1].seconds > 0
-    (where,) = (outcome for outcome in found if outcome.work is other)
+    (where,) = (outcome for outcome in found if outcome.key == other.key)
     assert isinstance(where, WorkResult)
     assert pool.collect(0.0) == []
 
@@ -93,7 +93,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch) -> None:
     mine = work("where")
     pool.begin(mine)
     (lost,) = pool.collect(0.0)
-    assert (lost.work, lost.why, pool.slots) == (mine, "place", 0)
+    assert (lost.key, lost.why, pool.slots) == (mine.key, "place", 0)
     monkeypatch.setattr(pools, "WorkerProcess", start)
     assert pool.collect(0.0) == [] and pool.slots == 0
     clock.now += 1.0

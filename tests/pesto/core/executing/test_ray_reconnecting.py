@@ -70,7 +70,7 @@ def test_what_ran_on_a_lost_cluster_is_lost_for_no_fault_of_its_own_and_the_next
     cluster.begin(work("a"))
     cluster.begin(work("b"))
     lost = cluster.collect()
-    assert [(type(o), o.work.key, o.why, o.detail) for o in lost] == [
+    assert [(type(o), o.key, o.why, o.detail) for o in lost] == [
         (WorkFailure, key, "place", "the Ray cluster was lost") for key in "ab"
     ]
     assert (cluster.slots, cluster.cancel("a"), cluster.collect(0.2)) == (0, False, [])

@@ -188,7 +188,7 @@ class Told:
 
     def collect(self) -> list[WorkResult]:
         answer = self.answers.pop(0)
-        return [WorkResult(work=self.work, data=msgspec.json.encode(answer), seconds=answer.seconds)]
+        return [WorkResult(key=self.work.key, data=msgspec.json.encode(answer), seconds=answer.seconds)]
 
     def close(self) -> None:
         pass

@@ -211,7 +211,7 @@ def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
         os.kill(worker, signal.SIGKILL)
         (lost,) = workers.collect()
         assert isinstance(lost, WorkFailure)
-        assert (lost.work.key, lost.detail) == (cell.key, "the worker ended: killed by SIGKILL")
+        assert (lost.key, lost.detail) == (cell.key, "the worker ended: killed by SIGKILL")
         assert lost.seconds > 0
         assert until(lambda: not alive(below))
         workers.begin(runner.cell_work(cell))

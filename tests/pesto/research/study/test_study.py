@@ -345,8 +345,8 @@ class Scripted:
         work = self.waiting.pop(0)
         if self.dies.get(work.key, 0):
             self.dies[work.key] -= 1
-            return [WorkFailure(work=work, why="death", detail="the worker ended", seconds=1.5)]
-        return [WorkResult(work=work, data=msgspec.json.encode(CellAnswer(key=work.key, **ANSWER)), seconds=1.0)]
+            return [WorkFailure(key=work.key, why="death", detail="the worker ended", seconds=1.5)]
+        return [WorkResult(key=work.key, data=msgspec.json.encode(CellAnswer(key=work.key, **ANSWER)), seconds=1.0)]
 
     def close(self):
         self.closed = True

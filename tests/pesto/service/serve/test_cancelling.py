@@ -76,7 +76,7 @@ def leave(jobs, plan, step_s):
 
 
 def lose(jobs, key, why="death"):
-    jobs._hear(WorkFailure(work=jobs.begun[key], why=why, detail="killed by SIGKILL", seconds=1.0))
+    jobs._hear(WorkFailure(key=key, why=why, detail="killed by SIGKILL", seconds=1.0))
 
 
 @pytest.mark.parametrize(("first_s", "second_s", "kept"), [(2.0, 1.0, b"second"), (1.0, 2.0, b"first")])

@@ -73,7 +73,7 @@ def ended(executor: Executor, at: int | None = None) -> tuple[list[Event], Done 
                 return told, msgspec.json.decode(outcome.data, type=Done)
             told.append(decode(outcome.data))
             if len(told) - 1 == at:
-                executor.cancel(outcome.work.key)
+                executor.cancel(outcome.key)
 
 
 def plan_is_valid(out: Path) -> bool:
