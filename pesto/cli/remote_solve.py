@@ -23,8 +23,7 @@ from pesto.reporting.show.solve_report import VERIFIED, closing_lines, following
 from pesto.reporting.show.split_page import split_closing
 from pesto.service.client.calls import DONE, JobEvent, failed
 from pesto.service.client.clients import Client
-from pesto.service.client.remote_line import RemoteLine
-from pesto.service.client.solve_request import Solve, solve_request
+from pesto.service.client.solve_request import RemoteLine, Solve, solve_request
 from pesto.verbs.jobs.request import ANSWER, PAGE, PLAN, REPORT, SPLIT
 from pesto.verbs.requests import SolveRequest
 

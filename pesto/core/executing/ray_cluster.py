@@ -34,7 +34,7 @@ from pesto.core.executing.ray_messages import (
     send_early_results,
     write_results,
 )
-from pesto.core.executing.worker import BEGAN, SAID, SignalLatch, entry_of
+from pesto.core.executing.worker import BEGAN, SAID, SignalLatch, function_of
 from pesto.core.files.json import shown
 
 _POLL_S = 1.0
@@ -291,7 +291,7 @@ def _run_task(work: WorkItem, post: Any, read: dict[str, Any]) -> tuple[bytes, d
     _TaskProcess.works += 1
     reused = _TaskProcess.works > 1
     cores = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
-    entry = entry_of(work.entry)
+    entry = function_of(work.entry)
     with copied_files(work.files, dict(zip(read, ray.get(list(read.values())), strict=True))) as files:
         if not work.live:
             return entry(work.data, SilentChannel(cores, files)), files.written(), reused

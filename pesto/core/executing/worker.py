@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -142,7 +142,6 @@ class PipeChannel:
 
 
 _PR_SET_PDEATHSIG = 1
-Entry = Callable[[bytes, WorkerChannel], bytes]
 
 
 class WorkHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +176,7 @@ def main() -> None:
             return
         signals.begin(live=begin.live)
         line.began()
-        answer = entry_of(begin.entry)(data, line)
+        answer: bytes = function_of(begin.entry)(data, line)
         signals.remember()
         line.answer(answer)
         if line.retired:
@@ -192,15 +191,10 @@ def die_with(parent: int) -> None:
         os._exit(128 + signal.SIGKILL)
 
 
-def entry_of(name: str) -> Entry:
-    """Return the function of works that `module:function` names."""
-    return cast(Entry, function_of(name))
-
-
-def function_of(name: str) -> Callable[..., object]:
-    """Return the function that `module:function` names."""
+def function_of(name: str) -> Callable[..., Any]:
+    """Return the function that `module:function` names; a work's takes its data and channel, and answers bytes."""
     module, _, function = name.partition(":")
-    return cast(Callable[..., object], getattr(importlib.import_module(module), function))
+    return cast(Callable[..., Any], getattr(importlib.import_module(module), function))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""A solve as `pesto solve` names it, as a job: files are sent, and what cannot be sent is read here first."""
+"""A solve as `pesto solve` names it, as a job, whose files are sent; and the live line of what the job tells."""
 
 import gzip
+import math
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from pesto.core.errors import UsageError
 from pesto.core.files import graph_file
@@ -11,6 +13,8 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
+from pesto.planning.solving.tracker import Incumbent
+from pesto.reporting.show.status_line import LiveLine
 from pesto.service.client.clients import Client
 from pesto.verbs.jobs.request import BlobFile, JobRequest, JobSettings, JobSource, PlanFile
 from pesto.verbs.requests import SolveRequest
@@ -97,3 +101,33 @@ def _label(source: Source) -> str:
         return source.model if source.variant is None else f"{source.model} {source.variant}"
     named = source.file or source.saved_model
     return _NO_NAME.sub("-", source.function or (named.absolute().name if named else "step"))[:100]
+
+
+class RemoteLine(LiveLine):
+    """Shows what `LiveLine` shows of a solve at home, and the job's stage before there is a plan."""
+
+    HINT = "Ctrl-C asks"
+    _stage = "waiting in the queue"
+    _found = False
+    _sent_away = False
+
+    def take(self, kind: str, data: dict[str, Any]) -> None:
+        """One event of the job."""
+        if kind == "stage":
+            self._stage = str(data.get("name", ""))
+            self._sent_away = self._stage == "queued"
+        elif kind == "incumbent":
+            self._found = True
+            self(_incumbent(data, data.get("best_s")))
+        elif kind == "bound" and self._found:
+            self(_incumbent(data, self._best))
+
+    def _waits_for(self) -> str:
+        """The stage, while it is all that there is."""
+        return "" if self._found and not self._sent_away else self._stage
+
+
+def _incumbent(data: dict[str, Any], best_s: float | None) -> Incumbent:
+    seconds, bound_s = float(data.get("seconds", 0.0)), float(data.get("bound_s", 0.0))
+    best = math.inf if best_s is None else float(best_s)
+    return Incumbent(name=str(data.get("by", "")), makespan_s=best, lower_bound_s=bound_s, seconds=seconds)

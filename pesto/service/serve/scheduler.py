@@ -34,7 +34,7 @@ from pesto.service.protocol import State
 from pesto.service.serve.blobs import STALE_S, Retention
 from pesto.service.serve.serve_config import ServeConfig
 from pesto.service.serve.store.database import UncertainError
-from pesto.service.serve.store.job_records import Begun, Event, Outcome
+from pesto.service.serve.store.job_records import Attempt, Event, Outcome
 from pesto.service.serve.store.ledger import BLOBS, JOBS, Ledger
 from pesto.service.serve.store.opening import Act, Writer
 from pesto.service.serve.telemetry import JOB_S, Histogram
@@ -194,7 +194,7 @@ class Scheduler:
         self.waited, self.ran = Histogram(JOB_S), Histogram(JOB_S)
         """Seconds that jobs waited for their first worker, and that workers were at attempts, since the start."""
         self._probe, self._unbegun = FolderProbe(self._folder), ""
-        self._running: dict[str, Begun] = {}
+        self._running: dict[str, Attempt] = {}
         self._interrupted: dict[str, _Stop] = {}
         self._over: set[str] = set()
         self._spent: set[str] = set()
@@ -246,7 +246,7 @@ class Scheduler:
         self._cancels.put(_Cancel(name, attempt, again))
         self._executor.poke()
 
-    def running(self) -> list[Begun]:
+    def running(self) -> list[Attempt]:
         """The attempts that were begun here and of which something is still to be written; from any thread."""
         return list(self._running.values())
 
@@ -357,7 +357,7 @@ class Scheduler:
             else:
                 self._executor.begin(self._work_item(begun, request, out))
 
-    def _work_item(self, begun: Begun, request: JobRequest, out: Path) -> WorkItem:
+    def _work_item(self, begun: Attempt, request: JobRequest, out: Path) -> WorkItem:
         """Return an attempt as work for the executor; limits that the request leaves open are the service's."""
         limits, bounds = request.limits, self.bounds
         request = msgspec.structs.replace(
@@ -379,7 +379,7 @@ class Scheduler:
             files=WorkFiles(folder=order.blobs, reads=blobs_of(request), out=order.out, early=INCUMBENTS),
         )
 
-    def _fail(self, begun: Begun, outcome: Outcome) -> None:
+    def _fail(self, begun: Attempt, outcome: Outcome) -> None:
         """End a job that cannot be begun."""
         self._close(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
@@ -472,7 +472,7 @@ class Scheduler:
                 begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome, keeps=keeps)
             )
 
-    def _rescued(self, begun: Begun, seconds: float) -> Outcome | None:
+    def _rescued(self, begun: Attempt, seconds: float) -> Outcome | None:
         """Return the outcome of an attempt that was lost, from its files, each of them whole; None for none."""
         out = self.results(begun.id, begun.attempt)
         names = tuple(sorted(p.name for p in out.glob("[!.]*")))
@@ -482,7 +482,7 @@ class Scheduler:
         result = {} if left is None else msgspec.to_builtins(left) | {"interrupted": True}
         return Outcome(exit_code=Exit.INTERRUPTED, files=names, result=result, seconds=seconds)
 
-    def _answered(self, begun: Begun, outcome: Outcome, *, reused: bool) -> None:
+    def _answered(self, begun: Attempt, outcome: Outcome, *, reused: bool) -> None:
         if outcome.exit_code == Exit.BUG and reused:  # it may be its worker's fault, which is not used again
             why = f"tried again in another worker: {outcome.error}"
             self._close(
@@ -505,7 +505,7 @@ class Scheduler:
             begun, lambda ledger: ledger.finish(begun.number, begun.attempt, state, outcome, keeps=keeps), clears=True
         )
 
-    def _close(self, begun: Begun, act: Callable[[Ledger], bool], *, clears: bool = False) -> None:
+    def _close(self, begun: Attempt, act: Callable[[Ledger], bool], *, clears: bool = False) -> None:
         """Queue an attempt's last act; `clears`: then remove the files of all attempts but the kept one."""
 
         def done(ledger: Ledger) -> tuple[bool, int]:
@@ -526,7 +526,7 @@ class Scheduler:
         self._over.add(begun.key)
         self._pending.add(done, written)
 
-    def _settle(self, begun: Begun) -> bool:
+    def _settle(self, begun: Attempt) -> bool:
         """Make the names of an attempt's files last, as they do themselves; False where another server removed them."""
         out = self.results(begun.id, begun.attempt)
         try:
@@ -539,14 +539,14 @@ class Scheduler:
         return True
 
     def _release(
-        self, begun: Begun, *, seconds: float, why: str = "the service ended", rescued: Outcome | None = None
+        self, begun: Attempt, *, seconds: float, why: str = "the service ended", rescued: Outcome | None = None
     ) -> None:
         why = why if rescued is None else f"{why}; what was found is kept"
         self._close(
             begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, rescued=rescued, seconds=seconds)
         )
 
-    def _clear(self, begun: Begun, kept: int) -> None:
+    def _clear(self, begun: Attempt, kept: int) -> None:
         """Remove what a job's attempts left, but for that of the one that is kept."""
         folder = self._folder / begun.id
         with suppress(OSError):  # what stays is removed with the job

@@ -62,15 +62,17 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
     with ExitStack() as stack:
         access_log = stack.enter_context(closing(AccessLog(config.access_log)))
         watchers = Watchers()
-        store = stack.enter_context(opened_store(folder, config.database, watchers.told))
+        store = stack.enter_context(opened_store(folder, config.database, watchers.announce))
         loopback = config.host in LOOPBACK
         had_tokens = store.readings.had_tokens()
-        authenticator = TokenAuthenticator(folder, loopback=loopback, had_tokens=had_tokens, changed=watchers.told_all)
+        authenticator = TokenAuthenticator(
+            folder, loopback=loopback, had_tokens=had_tokens, changed=watchers.announce_all
+        )
         blobs = Blobs(folder / BLOBS, int(config.upload_gib * 2**30))
         scheduler = Scheduler(store.writer, executor(), folder, authenticator, config)
         scheduler.start()
         stack.callback(scheduler.end)
-        stack.enter_context(store.beside(scheduler, watchers))
+        stack.enter_context(store.background(scheduler, watchers))
         if config.webhooks.enabled:
             hooks = config.webhooks
             stack.enter_context(closing(Webhooks(store.writer, folder, private=hooks.private, tries=hooks.tries)))

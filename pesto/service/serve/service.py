@@ -14,7 +14,7 @@ from pesto.service.serve.tokens import TokenAuthenticator
 
 
 class Watchers:
-    """Watchers of jobs in one event loop; `told` alone may be called from any thread."""
+    """Watchers of jobs in one event loop; `announce` alone may be called from any thread."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -36,14 +36,14 @@ class Watchers:
         """Belong to the loop that runs now."""
         self._loop = asyncio.get_running_loop()
 
-    def told(self, jobs: set[int]) -> None:
+    def announce(self, jobs: set[int]) -> None:
         """Jobs, by number, have new events."""
         if jobs and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake, jobs)
 
-    def told_all(self) -> None:
+    def announce_all(self) -> None:
         """Have everybody look who watches; from any thread."""
-        self.told(set(self.watched()))
+        self.announce(set(self.watched()))
 
     def join(self, job: int) -> asyncio.Event:
         """One more watches: what is set when there is something new."""

@@ -23,7 +23,7 @@ from pesto.service.serve.http.refused import refusals
 from pesto.service.serve.refusals import RefusedError, full
 from pesto.service.serve.serve_config import JobBounds
 from pesto.service.serve.store.database import AGAIN_S, LaterError
-from pesto.service.serve.store.job_records import Job, Numbered, Submission
+from pesto.service.serve.store.job_records import Job, StoredEvent, Submission
 from pesto.service.serve.store.ledger import SubmitLimits
 from pesto.service.serve.store.readings import CURSOR, JobFilter, Readings
 from pesto.service.serve.store.waiting import Waiting
@@ -339,7 +339,7 @@ async def events(name: FromPath[str], caller: Who, last: Last = 0) -> Stream:
 
 
 async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
-    def news(store: Readings, last: int) -> tuple[bool, list[Numbered]]:
+    def news(store: Readings, last: int) -> tuple[bool, list[StoredEvent]]:
         ended = store.ended(job)  # first: whatever it told before is found then
         return ended, store.events(job, last, _PAGE)
 

@@ -108,7 +108,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """`name` of a stage, `best_s` and `bound_s` of what is found; whatever else is told."""
 
 
-class Numbered(msgspec.Struct, frozen=True, kw_only=True):
+class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event as it is kept."""
 
     number: int
@@ -117,7 +117,7 @@ class Numbered(msgspec.Struct, frozen=True, kw_only=True):
     """One JSON object."""
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """A job that a worker is to run now."""
 
     number: int
@@ -154,7 +154,7 @@ class Sums(msgspec.Struct, frozen=True, kw_only=True):
 class RunningJobs(Protocol):
     """The scheduler, as the leases see it."""
 
-    def running(self) -> list[Begun]:
+    def running(self) -> list[Attempt]:
         """The attempts that are its own."""
 
     def cancel(self, name: str, attempt: int | None = None, *, again: bool = True) -> None:
@@ -167,5 +167,5 @@ class WatchedJobs(Protocol):
     def watched(self) -> list[int]:
         """The numbers of the jobs."""
 
-    def told(self, jobs: set[int]) -> None:
+    def announce(self, jobs: set[int]) -> None:
         """These have new events."""

@@ -15,7 +15,7 @@ from pesto.core.errors import Exit
 from pesto.service.protocol import FINAL, State
 from pesto.service.serve.refusals import RefusedError, full, no_job
 from pesto.service.serve.store.database import Database, Queryable, QueueStats
-from pesto.service.serve.store.job_records import DEATHS, Begun, Event, Outcome, Submission
+from pesto.service.serve.store.job_records import DEATHS, Attempt, Event, Outcome, Submission
 from pesto.service.serve.tokens import MACHINE, Quota
 
 HOUR_S = 3600.0
@@ -198,7 +198,7 @@ class Ledger:
         """Return True if a token has had its hours, with those of what runs."""
         return token != "" and self.worked_s(token) >= quota.hours * 3600
 
-    def begin(self, quota_of: Callable[[str], Quota] = lambda _: MACHINE) -> Begun | None:
+    def begin(self, quota_of: Callable[[str], Quota] = lambda _: MACHINE) -> Attempt | None:
         """Begin the next job of a token with jobs and hours left of its quota (by its name); None for none.
 
         That of the highest priority is next. Among equals it is the turn of the token with the fewest running jobs,
@@ -226,7 +226,7 @@ class Ledger:
             self._db.lease(number, attempt + 1)
             self.waiting.leave(token, priority, number)
             self.waiting.begin(token)
-            return Begun(
+            return Attempt(
                 number=number, id=name, token=token, attempt=attempt + 1, kept=kept, request=request,
                 waited_s=max(0.0, now - created),
             )  # fmt: skip

@@ -213,8 +213,8 @@ class Store:
     """For the event loop."""
     there: Callable[[], bool]
     """Return True if the database answers, as far as is known."""
-    beside: Callable[[RunningJobs, WatchedJobs], AbstractContextManager[object]]
-    """Context manager of the work beside jobs, such as renewing leases."""
+    background: Callable[[RunningJobs, WatchedJobs], AbstractContextManager[object]]
+    """Context manager of background work, such as renewing leases."""
 
 
 @contextmanager
@@ -251,7 +251,7 @@ def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
         reader = Reader(readings, lambda: everybody, apart=False, lists=Readings(lists))
         stack.callback(reader.close)
         yield Store(
-            writer=writer, readings=readings, reader=reader, there=lambda: True, beside=lambda _, __: nullcontext()
+            writer=writer, readings=readings, reader=reader, there=lambda: True, background=lambda _, __: nullcontext()
         )
 
 
@@ -275,10 +275,10 @@ def of_several_servers(folder: Path, database: str, committed: Committed) -> Ite
     with ExitStack() as stack:
         with closing(Session(address, server, answer_s=MIGRATE_S)) as first:
             prepare(first, folder, address.where)
-        written, read, beside = (
+        written, read, leasing = (
             Session(address, server, turns=True), Session(address, server, answer_s=READ_S), Session(address, server)
         )  # fmt: skip
-        for session in (written, read, beside):
+        for session in (written, read, leasing):
             stack.enter_context(closing(session)).connect()
         writer = Writer(written, Ledger(written), committed)
         stack.callback(writer.close)
@@ -295,6 +295,6 @@ def of_several_servers(folder: Path, database: str, committed: Committed) -> Ite
             writer=writer,
             readings=readings,
             reader=reader,
-            there=lambda: written.there and read.there and beside.there,
-            beside=lambda works, watched: closing(Leases(beside, mend, server, works, watched)),
+            there=lambda: written.there and read.there and leasing.there,
+            background=lambda works, watched: closing(Leases(leasing, mend, server, works, watched)),
         )

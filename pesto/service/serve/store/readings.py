@@ -10,7 +10,7 @@ import msgspec
 from pesto.service.protocol import FINAL, State
 from pesto.service.serve.refusals import RefusedError
 from pesto.service.serve.store.database import Queryable
-from pesto.service.serve.store.job_records import Job, Numbered, Outcome, Sums
+from pesto.service.serve.store.job_records import Job, Outcome, StoredEvent, Sums
 from pesto.service.serve.store.ledger import ended_by_token, job_of
 from pesto.service.serve.store.waiting import RECENT_S, Waiting
 
@@ -229,13 +229,13 @@ class Readings:
             return None
         return waiting.place(job.token, job.priority, job.number, self._seconds_of)
 
-    def events(self, number: int, after: int, most: int = 200) -> list[Numbered]:
+    def events(self, number: int, after: int, most: int = 200) -> list[StoredEvent]:
         """A job's events after a number, in their order."""
         rows = self._db.execute(
             "SELECT number, kind, data FROM events WHERE job = ? AND number > ? ORDER BY number LIMIT ?",
             (number, after, most),
         )
-        return [Numbered(number=n, kind=kind, data=data) for n, kind, data in rows]
+        return [StoredEvent(number=n, kind=kind, data=data) for n, kind, data in rows]
 
     def ended(self, number: int) -> bool:
         """Return True if a job has told its last event."""

@@ -80,7 +80,7 @@ class Leases:
         if watched := self._watched.watched():
             sql = "SELECT number, events FROM jobs WHERE number = ANY(?::bigint[])"
             counts = dict(self._session.execute(sql, (watched,)).fetchall())
-            self._watched.told({number for number, count in counts.items() if self._events.get(number) != count})
+            self._watched.announce({number for number, count in counts.items() if self._events.get(number) != count})
             self._events = counts
 
     def _take_over(self) -> None:
