@@ -160,7 +160,7 @@ class ReconnectingRayCluster:
         return self._away(process, "")
 
     def _away(self, process: _ClusterProcess, why: str) -> list[WorkEvent]:
-        """The cluster's process has ended, or is about to: all that ran there is lost."""
+        """Return the loss of all that ran on the cluster, whose process has ended or is about to."""
         process.end(LEAVE_S)  # what Ray wrote is a trace of its own
         if not self._warned:
             _LOG.warning("%s%s; nothing is begun until it can be reached", LOST, f": {why}" if why else "")

@@ -210,12 +210,12 @@ class Scheduler:
 
     @property
     def slots(self) -> int:
-        """Most jobs at a time."""
+        """Maximum number of jobs at a time."""
         return self._executor.slots
 
     @property
     def alive(self) -> bool:
-        """True while it schedules."""
+        """True while the thread schedules."""
         return self._thread.is_alive() and not self._ending.is_set()
 
     @property
@@ -224,7 +224,7 @@ class Scheduler:
         return self._probe.trouble or self._pending.trouble or self._unbegun
 
     def start(self) -> None:
-        """Begin to schedule."""
+        """Start the thread."""
         make_folder(self._folder)
         with _logged_failures("what is to be removed stays"):
             self._retention.tidy(self._writer.do, 0.0 if self._alone else STALE_S)
@@ -233,7 +233,7 @@ class Scheduler:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something new to begin; from any thread."""
+        """Wake the scheduler, as there is a job to begin; from any thread."""
         if not self._woken:  # a poke is a call of the system, and one is enough until it is heard
             self._woken = True
             self._executor.poke()
@@ -247,7 +247,7 @@ class Scheduler:
         self._executor.poke()
 
     def running(self) -> list[Attempt]:
-        """The attempts that were begun here and of which something is still to be written; from any thread."""
+        """Return the attempts that were begun here and of which something is still to be written; from any thread."""
         return list(self._running.values())
 
     def end(self) -> None:
@@ -261,7 +261,7 @@ class Scheduler:
         self._retention.remove_listed(self._writer.do)
 
     def results(self, name: str, attempt: int) -> Path:
-        """The folder of what an attempt wrote, by the job's id."""
+        """Return the folder of what an attempt wrote, by the job's id."""
         return self._folder / name / str(attempt)
 
     def _schedule(self) -> None:

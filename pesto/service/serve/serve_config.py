@@ -186,7 +186,7 @@ class ServeConfig:
 
 
 def configured(file: Path | None, *, keep_days: dict[str, float] | None = None, **given: Any) -> ServeConfig:
-    """The configuration of a file, or the usual one, with what the command line gives in its place.
+    """Return the configuration of a file, or the usual one, with what the command line gives in its place.
 
     keep_days: those of `KeepDays` that are given.
     """

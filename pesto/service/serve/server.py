@@ -83,7 +83,7 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
 
 
 def listening(config: ServeConfig, folder: Path) -> socket.socket:
-    """The socket, bound. UsageError without tokens beyond loopback; FileError when the port is taken."""
+    """Return the socket, bound. UsageError without tokens beyond loopback; FileError when the port is taken."""
     if config.host not in LOOPBACK and not listed(folder):
         raise UsageError.build(
             f"{shown(config.host)} can be reached by others, and there is no token",

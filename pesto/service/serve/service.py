@@ -29,20 +29,20 @@ class Watchers:
         return sum(map(len, self._waiting.values()))
 
     def watched(self) -> list[int]:
-        """The numbers of the jobs that somebody watches; from any thread."""
+        """Return the numbers of the jobs that somebody watches; from any thread."""
         return list(self._waiting)
 
     def attach(self) -> None:
-        """Belong to the loop that runs now."""
+        """Use the event loop that runs now."""
         self._loop = asyncio.get_running_loop()
 
     def announce(self, jobs: set[int]) -> None:
-        """Jobs, by number, have new events."""
+        """Wake the watchers of jobs, by number, that have new events."""
         if jobs and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake, jobs)
 
     def announce_all(self) -> None:
-        """Have everybody look who watches; from any thread."""
+        """Wake all watchers; from any thread."""
         self.announce(set(self.watched()))
 
     def join(self, job: int) -> asyncio.Event:
@@ -52,13 +52,13 @@ class Watchers:
         return event
 
     def leave(self, job: int, event: asyncio.Event) -> None:
-        """One less watches."""
+        """Remove a watcher."""
         self._waiting[job].discard(event)
         if not self._waiting[job]:
             del self._waiting[job]
 
     def close(self) -> None:
-        """Send everybody home."""
+        """End all watches."""
         self.closed = True
         self._wake(set(self._waiting))
 

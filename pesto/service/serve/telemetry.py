@@ -113,7 +113,7 @@ class AccessLog:
 
 
 def iso_time(seconds: float) -> str:
-    """A time since 1970 as 2026-11-27T09:30:00.125Z."""
+    """Return a time since 1970 as 2026-11-27T09:30:00.125Z."""
     whole, milliseconds = divmod(int(seconds * 1000), 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03d}Z"
 

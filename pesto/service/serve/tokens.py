@@ -126,7 +126,7 @@ Content = TypeVar("Content", _File, _Uses)
 
 
 def listed(folder: Path) -> tuple[Token, ...]:
-    """The tokens of the service's folder. InputError for a file that is something else."""
+    """Return the tokens of the service's folder. InputError for a file that is something else."""
     return _read(folder).tokens
 
 
@@ -364,7 +364,7 @@ class TokenAuthenticator:
                 self._uses.pop(key, None)
 
     def quota(self, name: str) -> Quota:
-        """The quota of a token's jobs, also once it is removed; the machine's for jobs of no token."""
+        """Return the quota of a token's jobs, also once it is removed; the machine's for jobs of no token."""
         return self._names.get(name, Quota() if name else MACHINE)
 
 

@@ -67,7 +67,7 @@ def claim_webhooks(ledger: Ledger, now: float, most: int, pause_s: Callable[[int
 
 
 def drop_webhook(ledger: Ledger, job: int) -> None:
-    """Forget one."""
+    """Forget a webhook."""
     ledger.database.execute("DELETE FROM webhooks WHERE job = ?", (job,))
 
 
@@ -226,7 +226,7 @@ class Webhooks:
         self._thread.start()
 
     def close(self) -> None:
-        """End; what is being told is waited for."""
+        """End, after the webhooks under way."""
         self._ended.set()
         self._thread.join()
         self._pool.shutdown()

@@ -89,7 +89,7 @@ def fields_of(kind: Kind) -> tuple[str, ...]:
 
 
 def needed_of(kind: Kind) -> tuple[str, ...]:
-    """Those of them without which it is refused."""
+    """Return those of them without which it is refused."""
     return _NEEDED.get(kind, ("source",))
 
 

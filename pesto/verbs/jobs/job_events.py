@@ -64,12 +64,12 @@ Event = Stage | IncumbentEvent | Bound | Log | Done
 
 
 def encode(event: Event) -> bytes:
-    """The JSON object of an event."""
+    """Return the JSON object of an event."""
     return msgspec.json.encode(event)
 
 
 def decode(data: bytes) -> Event:
-    """The event of a JSON object; msgspec.ValidationError for what is none."""
+    """Return the event of a JSON object; msgspec.ValidationError for what is none."""
     return _DECODER.decode(data)
 
 

@@ -202,7 +202,7 @@ def plans_of(request: JobRequest) -> Iterator[PlanFile]:
 
 
 def resolved(request: JobRequest, shas: Mapping[str, str]) -> JobRequest:
-    """The request with the plans of jobs as files: `shas` has the SHA-256 of each job's plan, by the job's id."""
+    """Return the request with the plans of jobs as files; `shas`: SHA-256 of each job's plan, by the job's id."""
 
     def as_file(plan: PlanFile) -> PlanFile:
         return plan if plan.job is None else PlanFile(blob=shas[plan.job], name=plan.name)

@@ -39,7 +39,7 @@ AGAIN_S = 5
 
 
 def answering_at_the_end(app: ASGIApp, watchers: Watchers) -> ASGIApp:
-    """The application, in which a request that is cancelled since the service ends is answered 503.
+    """Return the application, in which a request that is cancelled since the service ends is answered 503.
 
     watchers: closed once the service ends. An answer that has begun is cut.
     """
@@ -70,7 +70,7 @@ class Document(JsonRenderPlugin):
     """The document as JSON."""
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
-        """The framework's own, but for the body of a submission, and for a file that may be of any type."""
+        """Return the framework's own, but for the body of a submission, and for a file that may be of any type."""
         body, parts = _request_schema("#/components/schemas/{name}")
         paths, components = openapi_schema["paths"], openapi_schema["components"]
         submit = paths["/v1/jobs"]["post"]
@@ -93,7 +93,7 @@ BODY = 1 << 20
 
 
 def application(service: Service) -> ASGIApp:
-    """The routes of a service."""
+    """Return the routes of a service."""
     v1 = Router(
         "/v1",
         route_handlers=[job_routes(), event_routes(), file_routes(), blob_routes(), catalogue_routes()],

@@ -94,7 +94,7 @@ class Caller:
         return MOST_PRIORITY if self.role == Role.ADMIN else self.quota.priority
 
     async def job(self, name: str) -> Job:
-        """A job that the route may be about; RefusedError (404) for another's as for none."""
+        """Return a job that the route may be about; RefusedError (404) for another's as for none."""
         job = await self.service.store.reader.ask(lambda store: store.job(name))
         if job is None or self.owner not in (None, job.token):
             raise no_job(name)

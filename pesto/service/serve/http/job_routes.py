@@ -268,7 +268,7 @@ def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
 
 
 async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
-    """The SHA-256 of the first of these files of a job, which is uploaded then. RefusedError when it has none."""
+    """Take in the first of these files of a job as an upload, and return its SHA-256. RefusedError for none."""
     service, job = caller.service, await caller.job(name)
     if job.expired or (job.state in FINAL and not job.kept):
         raise RefusedError(

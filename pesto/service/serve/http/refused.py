@@ -42,7 +42,7 @@ _CALLED = {"last": "Last-Event-ID", "key": "Idempotency-Key", "match": "If-None-
 
 
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:
-    """The documentation of a route's errors, beside those that any route may answer."""
+    """Return the documentation of a route's errors, beside those that any route may answer."""
     return {
         status: ResponseSpec(ProblemReply, description=_SAYS[status], generate_examples=False)
         for status in sorted({*statuses, *_USUAL})

@@ -32,7 +32,7 @@ class Record:
 
 
 def record_of(scope: Any) -> Record:
-    """The record of a request; one that nobody reads where nothing traces."""
+    """Return the record of a request; one that nobody reads where nothing traces."""
     record: Record = scope.get(RECORD) or Record("")
     return record
 
@@ -93,7 +93,7 @@ def _entry(scope: Any, record: Record, moment: float, seconds: float) -> dict[st
 
 
 def with_head(app: ASGIApp) -> ASGIApp:
-    """The application, which is asked with GET where HEAD comes; OPTIONS names both."""
+    """Return the application, which is asked with GET where HEAD comes; OPTIONS names both."""
 
     async def answering(scope: Scope, receive: Receive, send: Send) -> None:
         method = scope.get("method")
@@ -108,7 +108,7 @@ def with_head(app: ASGIApp) -> ASGIApp:
 
 
 def beside_get(allowed: str) -> str:
-    """The methods of an `Allow`, with HEAD among them where there is GET."""
+    """Return the methods of an `Allow`, with HEAD among them where there is GET."""
     named = set(allowed.split(", "))
     return ", ".join(sorted(named | {"HEAD"} if "GET" in named else named))
 

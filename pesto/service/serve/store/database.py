@@ -13,11 +13,11 @@ AGAIN_S = 2
 
 
 class LaterError(FileError):
-    """The database cannot do it now; it may be asked again."""
+    """The database cannot do it now; a later try may succeed."""
 
 
 class AwayError(LaterError):
-    """The database does not answer now, and nothing of what was asked has happened."""
+    """The database does not answer now, and nothing of the request has happened."""
 
 
 class UncertainError(LaterError):
@@ -30,26 +30,26 @@ class UncertainError(LaterError):
         self._happened, self._value = happened, value
 
     def holding(self, value: Any) -> Self:
-        """The same of one act, with its value."""
+        """Return the same of one act, with its value."""
         return type(self)(self._happened, value)
 
     def again(self, act: Callable[[L], T]) -> Callable[[L], T]:
-        """The act (on a ledger), done only if it has not happened."""
+        """Return the act (on a ledger), done only if it has not happened."""
         return lambda ledger: self._value if self._happened() else act(ledger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlDialect:
-    """SQL wherein the databases differ; parameters are `?` in both."""
+    """SQL in which the databases differ; parameters are `?` in both."""
 
     by_turn: str
-    """After `FROM jobs`, where waiting jobs are asked for by token."""
+    """Text after `FROM jobs` in queries of queued jobs by token."""
     locked: str
-    """At the end of a SELECT of rows that are then changed."""
+    """End of a SELECT of rows that are then changed."""
     unless_locked: str
-    """The same, of a row that nobody else is changing."""
+    """The same, for a row that nobody else is changing."""
     left: str
-    """Rows (number, attempt) of jobs whose server is gone."""
+    """Query of (number, attempt) of jobs whose server is gone."""
     left_why: str
     """Message of such a job."""
 
@@ -59,23 +59,23 @@ class Rows(Protocol):
 
     @property
     def rowcount(self) -> int:
-        """Rows that it changed."""
+        """Number of rows that it changed."""
 
     def fetchone(self) -> Any:
-        """The next row; None after the last."""
+        """Return the next row; None after the last."""
 
     def fetchall(self) -> list[Any]:
-        """All rows."""
+        """Return all rows."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Row by row."""
+        """Yield row by row."""
 
 
 class Queryable(Protocol):
-    """A database that answers questions."""
+    """A database that executes statements."""
 
     def execute(self, sql: str, given: Sequence[Any] = (), /) -> Rows:
-        """Have one statement done."""
+        """Execute one statement."""
 
 
 class QueueStats(Protocol):
@@ -86,28 +86,28 @@ class QueueStats(Protocol):
         """Running jobs by token; none of a token that has none."""
 
     def queued_of(self, token: str) -> int:
-        """A token's waiting jobs."""
+        """Return the number of a token's queued jobs."""
 
     def __len__(self) -> int:
-        """All waiting jobs."""
+        """Return the number of queued jobs."""
 
     def may_begin(self, token: str, most: int) -> bool:
         """Return True if one more of a token's jobs may run, of `most`."""
 
     def reload(self, database: Queryable) -> None:
-        """Begin anew, at the start and after a rollback."""
+        """Count anew, at the start and after a rollback."""
 
     def join(self, token: str, priority: int, number: int) -> None:
-        """One more waits."""
+        """Count one more queued job of a token."""
 
     def leave(self, token: str, priority: int, number: int) -> None:
-        """One less waits."""
+        """Count one queued job less."""
 
     def begin(self, token: str) -> None:
-        """One more runs."""
+        """Count one more running job."""
 
     def end(self, token: str) -> None:
-        """One less runs."""
+        """Count one running job less."""
 
 
 class Database(Queryable, Protocol):
@@ -116,31 +116,31 @@ class Database(Queryable, Protocol):
     dialect: SqlDialect
 
     def executemany(self, sql: str, given: Sequence[Sequence[Any]], /) -> Any:
-        """Have one statement done with each of these."""
+        """Execute one statement with each of these."""
 
     def begin(self) -> None:
         """Begin a transaction. AwayError when there is nobody to begin it with."""
 
     def commit(self) -> Any:
-        """Have it last. UncertainError when nobody answered."""
+        """Make the transaction durable. UncertainError when nobody answered."""
 
     def undo(self) -> None:
-        """Forget what was done since `begin`."""
+        """Undo everything since `begin`."""
 
     def explained(self, error: Exception) -> Exception:
-        """An error as it is told: one line and a remedy where it is the database's."""
+        """Return an error as it is shown: one line and a remedy where it is the database's."""
 
     def queue_stats(self) -> QueueStats:
         """Return the queued and running jobs, for one ledger."""
 
     def alone(self) -> None:
-        """From here to the end of the transaction no other server takes in jobs or files, or removes files."""
+        """Keep other servers from taking in jobs or files, or removing files, until the transaction ends."""
 
     def lease(self, number: int, attempt: int) -> None:
-        """A job's attempt is this server's."""
+        """Give this server the lease of a job's attempt."""
 
     def release_lease(self, number: int) -> None:
-        """A job runs no more."""
+        """End the lease of a job."""
 
     def shrink(self, pages: int) -> int:
         """Give the disk so many free pages at most, within a transaction; return how many are left."""

@@ -155,7 +155,7 @@ class RunningJobs(Protocol):
     """The scheduler, as the leases see it."""
 
     def running(self) -> list[Attempt]:
-        """The attempts that are its own."""
+        """Return the attempts that are its own."""
 
     def cancel(self, name: str, attempt: int | None = None, *, again: bool = True) -> None:
         """Interrupt one; `again`: end one that was interrupted before."""
@@ -165,7 +165,7 @@ class WatchedJobs(Protocol):
     """The watchers, as the leases see them."""
 
     def watched(self) -> list[int]:
-        """The numbers of the jobs."""
+        """Return the numbers of the jobs."""
 
     def announce(self, jobs: set[int]) -> None:
         """These have new events."""

@@ -50,7 +50,7 @@ def ended_by_token(database: Queryable, now: float) -> dict[str, float]:
 
 
 def job_of(database: Queryable, token: str, key: str, digest: bytes) -> str | None:
-    """The id of the job that a key of a token made; None for none. RefusedError (409) where its request was another."""
+    """Return the id of the job that a token's key made, or None; RefusedError (409) where its request was another."""
     if not key:
         return None
     sql = "SELECT digest, id FROM keys JOIN jobs ON number = job WHERE keys.token = ? AND key = ?"
@@ -112,7 +112,7 @@ class Ledger:
         self._changed = set()
 
     def changed_jobs(self) -> set[int]:
-        """The numbers of the jobs that have new events since the last call."""
+        """Return the numbers of the jobs that have new events since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -302,7 +302,7 @@ class Ledger:
         return True
 
     def kept(self, number: int) -> int:
-        """The attempt of a job whose files are kept; 0 for none."""
+        """Return the attempt of a job whose files are kept; 0 for none."""
         return int(self._db.execute("SELECT kept FROM jobs WHERE number = ?", (number,)).fetchone()[0])
 
     def lose(
@@ -435,7 +435,7 @@ class Ledger:
         return {digest for (digest,) in self._db.execute(sql, going)}
 
     def forget_blob(self, digest: str, used: float) -> bool:
-        """A file is to go that was wanted last at `used`; False where it was wanted since."""
+        """Have an upload removed that was wanted last at `used`; return False where it was wanted since."""
         sql = f"SELECT used FROM blobs WHERE digest = ?{self._db.dialect.locked}"  # noqa: S608 - a constant
         if self._db.execute(sql, (digest,)).fetchone() != (used,):
             return False

@@ -51,17 +51,17 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """About how many acts are not begun."""
+        """About the number of acts that are not begun."""
         return self._acts.qsize()
 
     def do(self, act: Callable[[Ledger], T]) -> T:
-        """Have it done and wait for it: for threads, never for an event loop."""
+        """Do an act and return its value: for threads, never for an event loop."""
         future: Future[T] = Future()
         self._acts.put((act, future))
         return future.result()
 
     async def ask(self, act: Callable[[Ledger], T]) -> T:
-        """Have it done, in an event loop."""
+        """Do an act and return its value, in an event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._acts.put((act, future))
@@ -73,7 +73,7 @@ class Writer:
             self._acts.put((lambda _: None, Future()))
 
     def close(self) -> None:
-        """Do what waits, and end the thread."""
+        """Do the acts that wait, and end the thread."""
         self._acts.put(None)
         self._thread.join()
 
@@ -126,7 +126,7 @@ class Writer:
 
 
 def _answer(answers: list[_Answer]) -> None:
-    """Tell who waits: threads at once, each event loop in one call."""
+    """Resolve the futures: of threads at once, of each event loop in one call."""
 
     def tell(group: list[_Answer]) -> None:
         for future, value, error in group:

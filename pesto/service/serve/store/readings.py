@@ -167,7 +167,7 @@ def _joined(first: _Part, second: _Part) -> _Part:
 
 
 def _containing(text: str) -> _Part:
-    """The text as it is, and in small letters: databases differ in what LIKE and lower() take for the same letter."""
+    """Return a search for a text as it is and in small letters, as databases differ in what lower() and LIKE do."""
     plain, small = (re.sub(r"([!%_])", r"!\1", one) for one in (text, text.lower()))
     tries = [(name, f"%{plain}%") for name in ("label", "model")]
     tries += [(f"lower({name})", f"%{small}%") for name in ("label", "model", "kind")] + [("id", f"{small}%")]
@@ -207,7 +207,7 @@ class Readings:
         self._had_s, self._had_s_until = dict[str, float](), 0.0
 
     def job(self, name: str) -> Job | None:
-        """The job with that id."""
+        """Return the job with that id."""
         row = self._db.execute(f"{_SELECT} WHERE id = ?", (name,)).fetchone()
         return None if row is None else job_of_row(row)
 
@@ -230,7 +230,7 @@ class Readings:
         return waiting.place(job.token, job.priority, job.number, self._seconds_of)
 
     def events(self, number: int, after: int, most: int = 200) -> list[StoredEvent]:
-        """A job's events after a number, in their order."""
+        """Return a job's events after a number, in their order."""
         rows = self._db.execute(
             "SELECT number, kind, data FROM events WHERE job = ? AND number > ? ORDER BY number LIMIT ?",
             (number, after, most),

@@ -38,20 +38,20 @@ class SqliteFile(sqlite3.Connection):
     )
 
     def begin(self) -> None:
-        """Begin to write."""
+        """Begin a transaction that writes."""
         self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Have it on the disk."""
+        """Write the transaction to the disk."""
         self.execute("COMMIT")
 
     def undo(self) -> None:
-        """Forget what was done since `begin`."""
+        """Undo everything since `begin`."""
         if self.in_transaction:
             self.execute("ROLLBACK")
 
     def explained(self, error: Exception) -> Exception:
-        """FileError for those of SQLite: the disk is full, mostly."""
+        """Return a FileError for errors of SQLite: mostly the disk is full."""
         if not isinstance(error, sqlite3.Error):
             return error
         return FileError.build(
@@ -59,17 +59,17 @@ class SqliteFile(sqlite3.Connection):
         )
 
     def queue_stats(self) -> Waiting:
-        """All in memory."""
+        """Return the queue, which is all in memory."""
         return Waiting()
 
     def alone(self) -> None:
-        """It is."""
+        """Do nothing: there is no other server."""
 
     def lease(self, number: int, attempt: int) -> None:
-        """Whose should it be."""
+        """Do nothing: there is no other server."""
 
     def release_lease(self, number: int) -> None:
-        """Nobody else waits for it."""
+        """Do nothing: there is no other server."""
 
     def shrink(self, pages: int) -> int:
         """Give the disk so many free pages at most; return how many are left."""
@@ -78,7 +78,7 @@ class SqliteFile(sqlite3.Connection):
 
 
 def connected(folder: Path) -> SqliteFile:
-    """The database of the service's folder, made if there is none; hold the folder's lock meanwhile.
+    """Return the database of the service's folder, made if there is none; hold the folder's lock meanwhile.
 
     An older version is brought to this program's. UsageError when it is of a newer one or something else; FileError
     when it cannot be read or written.
@@ -99,7 +99,7 @@ def connected(folder: Path) -> SqliteFile:
 
 
 def reading(folder: Path) -> SqliteFile:
-    """A second connection to the same database, which cannot write."""
+    """Open a second connection to the same database, which cannot write."""
     path = folder / FILE
     with explained_damage(path):
         connection = _open(path)

@@ -81,12 +81,12 @@ class Waiting:
         return before + 1
 
     def join(self, token: str, priority: int, number: int) -> None:
-        """One more waits."""
+        """Count one more queued job of a token."""
         insort(self._order.setdefault(priority, {}).setdefault(token, array("q")), number)
         self.queued[token] += 1
 
     def leave(self, token: str, priority: int, number: int) -> None:
-        """One less waits."""
+        """Count one queued job less."""
         numbers = self._order.get(priority, {}).get(token, array("q"))
         at = bisect_left(numbers, number)
         if number not in numbers[at : at + 1]:
@@ -99,11 +99,11 @@ class Waiting:
         self.queued[token] -= 1
 
     def begin(self, token: str) -> None:
-        """One more runs."""
+        """Count one more running job."""
         self.running[token] += 1
 
     def end(self, token: str) -> None:
-        """One less runs."""
+        """Count one running job less."""
         self.running[token] -= 1
 
 
@@ -114,7 +114,7 @@ class RecentWaiting:
         self._db, self._seen, self._looked = database, Waiting(), -RECENT_S
 
     def __call__(self) -> Waiting:
-        """As of less than a second ago."""
+        """Return the jobs as of less than a second ago."""
         now = time.monotonic()
         if now >= self._looked + RECENT_S:
             self._seen.reload(self._db)

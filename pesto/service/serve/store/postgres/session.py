@@ -40,7 +40,7 @@ class _SlowError(Exception):
 
 
 def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    """The generator, which is sent a false value each time that psycopg has waited for its socket in vain."""
+    """Return the generator, which is sent a false value each time that psycopg has waited for its socket in vain."""
     until, ready = time.monotonic() + seconds, None
     while True:
         try:
@@ -74,7 +74,7 @@ class Address:
     password: str = field(repr=False)
 
     def said(self, error: BaseException) -> str:
-        """The first line of what an error says, without the password."""
+        """Return the first line of what an error says, without the password."""
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         return shown(line.replace(self.password, "***") if self.password else line)
 
@@ -120,7 +120,7 @@ class CountedQueueStats:
         return dict(self._db.execute(sql).fetchall())
 
     def queued_of(self, token: str) -> int:
-        """A token's waiting jobs."""
+        """Return the number of a token's queued jobs."""
         self._afresh()
         if token not in self._queued:
             sql = "SELECT count(*) FROM jobs WHERE state = 'queued' AND token = ?"
@@ -128,7 +128,7 @@ class CountedQueueStats:
         return self._queued[token]
 
     def __len__(self) -> int:
-        """All waiting jobs."""
+        """Return the number of queued jobs."""
         self._afresh()
         if not self._has_all:
             self._all = int(self._db.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0])
@@ -149,18 +149,18 @@ class CountedQueueStats:
         self._of = -1
 
     def join(self, token: str, priority: int, number: int) -> None:  # noqa: ARG002 - places are not kept here
-        """One more waits."""
+        """Count one more queued job of a token."""
         self._change(token, 1)
 
     def leave(self, token: str, priority: int, number: int) -> None:  # noqa: ARG002
-        """One less waits."""
+        """Count one queued job less."""
         self._change(token, -1)
 
     def begin(self, token: str) -> None:
-        """One more runs."""
+        """Count one more running job."""
 
     def end(self, token: str) -> None:
-        """One less runs."""
+        """Count one running job less."""
 
     def _afresh(self) -> None:
         """Forget the counts of another transaction; keep others out before counting."""
@@ -255,7 +255,7 @@ class Session:
         self._connection = connection
 
     def execute(self, sql: str, given: Sequence[Any] = (), /) -> psycopg.Cursor[Any]:
-        """Have one statement done. LaterError where it cannot be done now."""
+        """Execute one statement. LaterError where it cannot be done now."""
         connection = self._connection
         if connection is None:
             raise self._away()
@@ -266,7 +266,7 @@ class Session:
             raise self.explained(error) from error
 
     def executemany(self, sql: str, given: Sequence[Sequence[Any]], /) -> None:
-        """Have one statement done with each of these."""
+        """Execute one statement with each of these."""
         if self._connection is None:
             raise self._away()
         self._wrote = True
@@ -292,7 +292,7 @@ class Session:
         self._wrote = self._is_alone = False
 
     def commit(self) -> None:
-        """Have it last, with the number of this turn."""
+        """Commit, with the number of this turn."""
         turn = 0
         if self._wrote and self._turns:
             turn = self._turn = self._turn + 1
@@ -307,7 +307,7 @@ class Session:
             raise UncertainError(lambda: turn in self._came_through) from error
 
     def undo(self) -> None:
-        """Forget what was done since `begin`."""
+        """Undo everything since `begin`."""
         try:
             if self._connection is not None:
                 self._connection.execute("ROLLBACK")
@@ -332,7 +332,7 @@ class Session:
         return self._away(f": {self._address.said(error)}")
 
     def queue_stats(self) -> CountedQueueStats:
-        """Counted by the database, since others change it too."""
+        """Return counts by the database, since other servers change it too."""
         return CountedQueueStats(self)
 
     def alone(self) -> None:
@@ -364,5 +364,5 @@ class Session:
 
 @cache
 def _marked(sql: str) -> bytes:
-    """SQL with the parameters as psycopg has them."""
+    """Return SQL with parameters as psycopg has them."""
     return sql.replace("?", "%s").encode()
