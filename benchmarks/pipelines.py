@@ -26,9 +26,11 @@ from pesto.core.step_parts import AFTER, step_parts
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import REPLICATED
 from pesto.pipelining.staged_step import MappedSchedule
-from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import formulate, solve
+from pesto.verbs.pipeline_step import pipeline_step
+from pesto.verbs.requests import Context, PipelineRequest
+from pesto.verbs.verb_options import PipelineOptions
 from solvers import relative_gap
 from solvers.arrays import ints, rank_of
 from solvers.compiled.dag import after_all, topological_order
@@ -60,7 +62,12 @@ def main() -> None:
 def row(graph: Graph, name: str, batches: int, seconds: tuple[float, float]) -> list[str]:
     """The columns of one step on one cluster; seconds: of the serial step's solve, and of search."""
     cluster, began = load_cluster(name), time.process_time()
-    result = pipeline_step(graph, cluster, batches=batches, wish=PipelineOptions(search=seconds[1]))
+    result = pipeline_step(
+        PipelineRequest(
+            source=graph, cluster=cluster, micro_batches=batches, options=PipelineOptions(search_s=seconds[1])
+        ),
+        Context(),
+    ).pipeline
     took, step = time.process_time() - began, result.plan.makespan_s * 1e3
     alone = serial(graph, name, batches, seconds[0]) if seconds[0] >= 0 else math.inf
     known = {each.schedule.name: each for each in result.mapped if each is not result.chosen or not result.search}

@@ -23,9 +23,11 @@ from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.core.source import Cut, function_source
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
 from pesto.planning.solving.flow import formulate
 from pesto.verbs import api
+from pesto.verbs.pipeline_step import pipeline_step
+from pesto.verbs.requests import Context, PipelineRequest
+from pesto.verbs.verb_options import PipelineOptions
 from solvers.arrays import rank_of
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.devices_of_location import devices_at
@@ -48,7 +50,9 @@ def main() -> None:
     rng = np.random.default_rng(0)
     data = [rng.standard_normal((given.rows, given.width)).astype("float32") for _ in range(2)]
     graph = _graph(given, data)
-    piped = pipeline_step(graph, load_cluster(CLUSTER), batches=None, wish=PipelineOptions(name="1f1b")).plan
+    piped = pipeline_step(
+        PipelineRequest(source=graph, cluster=CLUSTER, options=PipelineOptions(schedule="1f1b")), Context()
+    ).pipeline.plan
     plans = {"serial": _serial(graph, piped), "1f1b": piped}
     steps = {name: api.pipeline(_model(given), plan, devices="cpu") for name, plan in plans.items()}
     took: dict[str, list[float]] = {name: [] for name in plans}

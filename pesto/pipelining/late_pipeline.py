@@ -13,15 +13,13 @@ from pesto.pipelining.schedules import (
     KEEPS,
     STAR,
     THINNED,
+    ChainRequest,
     ChainSchedule,
-    PipelineRequest,
     periodic_schedules,
 )
-from pesto.pipelining.staged_step import MappedSchedule, StagedStep
-from pesto.pipelining.step_chain import weight_staleness
-from pesto.pipelining.step_pipeline import PipelineOptions, StepPipeline, plan_schedule
+from pesto.pipelining.staged_step import MappedSchedule, StagedStep, weight_staleness
+from pesto.pipelining.step_pipeline import StepPipeline, plan_schedule
 from pesto.planning.solving.interrupt import release
-from solvers.pipelining.chain import Machines
 from solvers.pipelining.one_f_one_b_star import bytes_short, fitting_cuts
 
 LATE_NAMES = (STAR, THINNED, EXACT)
@@ -33,7 +31,10 @@ Trace = Callable[[tuple[int, ...]], Graph]
 """The step with updates behind its batches, with each variable read so much too late (`pesto.core.source.Cut.late`)."""
 
 
-def pipeline_without_flush(trace: Trace, cluster: Cluster, options: PipelineOptions) -> StepPipeline:
+def pipeline_without_flush(
+    trace: Trace, cluster: Cluster, name: str | None = None, *, k: int = 0, seconds: float = 20.0,
+    contiguous: bool = False,
+) -> StepPipeline:  # fmt: skip
     """Return the step in the periodic schedule of least period that fits, or the named one, on modelled costs.
 
     PipeDream's weight stashing (Narayanan et al., SOSP 2019, section 3.3): batch b is done, on a stage with NCA batches
@@ -42,15 +43,11 @@ def pipeline_without_flush(trace: Trace, cluster: Cluster, options: PipelineOpti
     so that two versions do.
     The stages are found on a trace of which nothing is late; a second trace has what is late by them, and is the plan's
     step: its values are the same in whatever order it runs.
-    UsageError for a schedule that begins and ends empty, for search, and for fewer batches than devices, or in an
-    update than in flight; else as `step_pipeline`.
+    k, seconds, contiguous: as of `StagedStep.request`. UsageError for a schedule that begins and ends empty, and for
+    fewer batches than devices, or in an update than in flight; else as `pipeline_staged`.
     """
-    if options.name is not None and options.name not in LATE_NAMES:
-        raise UsageError.build(
-            f"{options.name} is no schedule without a flush", remedy=f"give one of {', '.join(LATE_NAMES)}"
-        )
-    if options.search:
-        raise UsageError.build("search is for steps with a flush", remedy="leave it out, or let the step flush")
+    if name is not None and name not in LATE_NAMES:
+        raise UsageError.build(f"{name} is no schedule without a flush", remedy=f"give one of {', '.join(LATE_NAMES)}")
     release()
     staged = StagedStep.of(trace(()), cluster, None)
     if staged.step.batches < len(staged.fast):
@@ -59,11 +56,12 @@ def pipeline_without_flush(trace: Trace, cluster: Cluster, options: PipelineOpti
             remedy="give as many micro-batches as devices, or more",
         )
     # The quickest by the chain that fits op by op; where that does not, stages are cut for less.
-    until, memory = CLOCK() + options.seconds, staged.memory
+    until, memory = CLOCK() + seconds, staged.memory
     tried = list[tuple[int, StagedStep, MappedSchedule, bool]]()
     for _ in range(_TIGHTER):
         try:
-            schedule, interrupted = _schedule(staged, options, memory, until)
+            request = staged.request(k=k, seconds=seconds, contiguous=True, memory=max(0, memory), until=until)
+            schedule, interrupted = _schedule(staged, request, name)
         except (NothingFoundError, UsageError):
             if not tried:
                 raise
@@ -88,32 +86,25 @@ def pipeline_without_flush(trace: Trace, cluster: Cluster, options: PipelineOpti
             break
         memory -= laid.candidate.short
     _, result, laid, interrupted = min(tried, key=lambda each: each[0])
-    return plan_schedule(result, options, laid, interrupted=interrupted)
+    request = result.request(k=k, seconds=seconds, contiguous=contiguous)
+    return plan_schedule(result, request, name, laid, interrupted=interrupted)
 
 
-def _schedule(staged: StagedStep, options: PipelineOptions, memory: int, until: float) -> tuple[ChainSchedule, bool]:
-    """Return the chain's shortest schedule in so many bytes a device, and whether Ctrl-C ended a search.
+def _schedule(staged: StagedStep, request: ChainRequest, name: str | None) -> tuple[ChainSchedule, bool]:
+    """Return the chain's shortest schedule, or the named one, and whether Ctrl-C ended a search.
 
-    until: moment of CLOCK at which searches end. NothingFoundError where none fits; UsageError where an update has
-    several batches, but fewer than any schedule has in flight.
+    NothingFoundError where none fits; UsageError where an update has several batches, but fewer than any schedule has
+    in flight.
     """
-    try:
-        request = PipelineRequest(
-            chain=staged.chain.chain, machines=Machines.alike(len(staged.fast), max(0, memory)),
-            batches=staged.step.batches, k=options.k, seconds=options.seconds, until=until,
-            contiguous=True,
-        )  # fmt: skip
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     cuts, thin = fitting_cuts(request.chain, request.machines, request.model, KEEPS)
-    made = [each for each in periodic_schedules(request, cuts, thin) if options.name in (None, each.name)]
+    made = [each for each in periodic_schedules(request, cuts, thin) if name in (None, each.name)]
     fitting = [each for each in made if each.fits and each.period is not None]
     interrupted = any(each.interrupted for each in made)
     if not fitting and interrupted:
         raise KeyboardInterrupt
     if not fitting:
         short = bytes_short(request.chain, request.machines, request.model)
-        least = max(0, memory) + short
+        least = short + (request.machines.limits[0] or 0)
         more = f" (of {least} bytes, {size(least)}, or more)" if short else ""
         raise NothingFoundError.build(
             f"{made[0].why}, with a version of the weights for every batch in flight",

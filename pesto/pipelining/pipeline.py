@@ -17,8 +17,8 @@ from pesto.pipelining.schedules import (
     NONE_FOUND,
     STAR,
     THINNED,
+    ChainRequest,
     ChainSchedule,
-    PipelineRequest,
     all_schedules,
     check_name,
     gather_schedules,
@@ -49,7 +49,7 @@ AT_ONCE = "in flight"
 class Pipeline:
     """Schedules found for a chain, the chosen one, and bounds."""
 
-    request: PipelineRequest
+    request: ChainRequest
     chosen: ChainSchedule
     """The least period that fits, or the schedule that was asked for."""
     schedules: tuple[ChainSchedule, ...] = field(repr=False)
@@ -79,7 +79,7 @@ class Pipeline:
         return 1 - work / (self.request.devices * step) if step else 0.0
 
 
-def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline:
+def find_pipeline(request: ChainRequest, name: str | None = None) -> Pipeline:
     """Return the pipeline of the named schedule, or of the least period that fits; of equal ones the first of NAMES.
 
     UsageError as of `check_name`; InputError for a chain that takes no time, or more than can be counted over
@@ -136,7 +136,7 @@ def find_pipeline(request: PipelineRequest, name: str | None = None) -> Pipeline
     )  # fmt: skip
 
 
-def _unfit(request: PipelineRequest, schedules: list[ChainSchedule]) -> InfeasibleError | NothingFoundError:
+def _unfit(request: ChainRequest, schedules: list[ChainSchedule]) -> InfeasibleError | NothingFoundError:
     """Return the error of stages that fit no memory: what they lack, what would do, and whether that is proven."""
     memory, chain = request.machines.memory, request.chain
     if memory is None:
@@ -171,7 +171,7 @@ def describe_shortfall(pipeline: Pipeline) -> str:
 
 
 def _optimal(
-    request: PipelineRequest, chosen: ChainSchedule, allocation: Allocation, bound: PeriodBound,
+    request: ChainRequest, chosen: ChainSchedule, allocation: Allocation, bound: PeriodBound,
     least: list[Fraction | None],
 ) -> str | None:  # fmt: skip
     """Return the widest among which a period is the least; None too where it does not fit."""
@@ -191,7 +191,7 @@ def _optimal(
     return next((among for value, among in reached if value == chosen.period), None)
 
 
-def period_curve(request: PipelineRequest, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
+def period_curve(request: ChainRequest, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
     """Return bytes of a device, then the least period by way: fixed, joint, thinned, free, and the bound of all.
 
     None: none fits. From the least memory that some stages fit to where more memory is of no use, each device with as
@@ -213,11 +213,11 @@ def period_curve(request: PipelineRequest, points: int = 24) -> list[tuple[int, 
     return result
 
 
-def _with(request: PipelineRequest, memory: int) -> PipelineRequest:
+def _with(request: ChainRequest, memory: int) -> ChainRequest:
     return replace(request, machines=replace(request.machines, memory=np.full(request.devices, memory)))
 
 
-def _at(request: PipelineRequest, wide: Cuts, memory: int, with_less: Fraction | None) -> dict[str, Fraction | None]:
+def _at(request: ChainRequest, wide: Cuts, memory: int, with_less: Fraction | None) -> dict[str, Fraction | None]:
     """with_less: the period of FREE with less memory."""
     chain, model = request.chain, request.model
     fixed = least_period(request.seen(wide.allocation), wide.allocation, memory, model)

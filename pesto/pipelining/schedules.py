@@ -55,7 +55,7 @@ MOST_BATCHES, MOST_HALVES = 1 << 12, 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineRequest:
+class ChainRequest:
     """A chain, the devices that it is laid on, and what is to be found."""
 
     chain: Chain
@@ -83,7 +83,7 @@ class PipelineRequest:
         if self.k < 0 or not self.seconds >= 0:
             raise ValueError(f"k is {self.k} and the time {self.seconds} s - give none below 0")
 
-    def begun(self) -> "PipelineRequest":
+    def begun(self) -> "ChainRequest":
         """Return the same with its seconds counted from now, or as it is where they are counted already."""
         return self if math.isfinite(self.until) else replace(self, until=CLOCK() + self.seconds)
 
@@ -210,7 +210,7 @@ def gather_schedules(
     return result, interrupted
 
 
-def all_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
+def all_schedules(request: ChainRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
     """Yield all of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
     roomy, known = without_memory(request).allocation, ChainSchedule(name=STAR)
     for made in periodic_schedules(request, cuts, thin):
@@ -225,7 +225,7 @@ def all_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts | None
             yield ChainSchedule(name=name, why=str(error))
 
 
-def periodic_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
+def periodic_schedules(request: ChainRequest, cuts: Cuts | None, thin: Cuts | None) -> Iterator[ChainSchedule]:
     """Yield those of contiguous stages that go on for ever: STAR, THINNED and EXACT; arguments as `all_schedules`."""
     for name, result in ((STAR, cuts), (THINNED, thin)):
         if result is None:
@@ -237,7 +237,7 @@ def periodic_schedules(request: PipelineRequest, cuts: Cuts | None, thin: Cuts |
     yield _exact(request, thin or cuts)
 
 
-def _exact(request: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
+def _exact(request: ChainRequest, cuts: Cuts | None) -> ChainSchedule:
     """Return the least period of k batches on these stages, as far as it is found in the time."""
     if not request.k or cuts is None:
         return ChainSchedule(name=EXACT, why="not looked for" if cuts else NO_CONTIGUOUS)
@@ -258,7 +258,7 @@ def _exact(request: PipelineRequest, cuts: Cuts | None) -> ChainSchedule:
     return replace(_measured(request, EXACT, cuts.allocation, answer.pattern), periodic=True)
 
 
-def _free(request: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
+def _free(request: ChainRequest, known: ChainSchedule) -> ChainSchedule:
     """Stages that need not be contiguous: of the least greatest load, or within memory of the least period found.
 
     `known`: the quickest of contiguous ones, which it is never above. Not looked for where none can be shorter.
@@ -282,7 +282,7 @@ def _free(request: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
         return ChainSchedule(name=FREE, why=_FAILED.format(shown(error, 200)))
 
 
-def _anywhere(request: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
+def _anywhere(request: ChainRequest, known: ChainSchedule) -> ChainSchedule:
     chain = request.chain
     spread = least_load(with_one_batch(chain), request.machines, seconds=min(request.left_s / 2, MOST_SECONDS))
     if spread is not None:
@@ -305,7 +305,7 @@ def _anywhere(request: PipelineRequest, known: ChainSchedule) -> ChainSchedule:
     )  # fmt: skip
 
 
-def _measured(request: PipelineRequest, name: str, allocation: Allocation, pattern: Pattern) -> ChainSchedule:
+def _measured(request: ChainRequest, name: str, allocation: Allocation, pattern: Pattern) -> ChainSchedule:
     """Return a pattern with what it holds; RuntimeError for one that is not valid, which is a fault of its maker."""
     result = check(request.chain, allocation, pattern, None, request.model, request.machines)
     if not result.valid:
@@ -319,7 +319,7 @@ def _measured(request: PipelineRequest, name: str, allocation: Allocation, patte
     )  # fmt: skip
 
 
-def without_memory(request: PipelineRequest) -> Cuts:
+def without_memory(request: ChainRequest) -> Cuts:
     """Return one stage a device, cut where the period is least without limit of memory."""
     cuts = best_cuts(request.chain, replace(request.machines, memory=None), request.model)
     if cuts is None:
@@ -327,7 +327,7 @@ def without_memory(request: PipelineRequest) -> Cuts:
     return cuts
 
 
-def _two_each(request: PipelineRequest, device: list[int], make: Callable[[list[int]], ChainSchedule]) -> ChainSchedule:
+def _two_each(request: ChainRequest, device: list[int], make: Callable[[list[int]], ChainSchedule]) -> ChainSchedule:
     """Return the shortest schedule of two stages a device, cut by the least largest device sum or at equal shares.
 
     device: [2 P] device of each stage. make: the schedule of stages with so many layers each. ValueError where there
@@ -351,7 +351,7 @@ def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
     return lambda request, name, at: _measured(request, name, at, make(request.seen(at), at, request.batches))
 
 
-def _interleaved(request: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:
+def _interleaved(request: ChainRequest, name: str, _: Allocation) -> ChainSchedule:
     def make(layers: list[int]) -> ChainSchedule:
         at = round_robin(layers, request.devices)
         return _measured(request, name, at, interleaved(request.seen(at), at, request.batches))
@@ -359,12 +359,12 @@ def _interleaved(request: PipelineRequest, name: str, _: Allocation) -> ChainSch
     return _two_each(request, [*range(request.devices)] * 2, make)
 
 
-def _v_shaped(request: PipelineRequest, name: str, _: Allocation) -> ChainSchedule:
+def _v_shaped(request: ChainRequest, name: str, _: Allocation) -> ChainSchedule:
     device = [*range(request.devices), *reversed(range(request.devices))]
     return _two_each(request, device, lambda layers: _zero_bubble(request, name, v_shaped(layers)))
 
 
-def _zero_bubble(request: PipelineRequest, name: str, allocation: Allocation) -> ChainSchedule:
+def _zero_bubble(request: ChainRequest, name: str, allocation: Allocation) -> ChainSchedule:
     """With as many batches in flight as there are stages, or the most that fit the memory."""
     result = list[ChainSchedule]()
     stages = len(allocation.stages)
@@ -376,7 +376,7 @@ def _zero_bubble(request: PipelineRequest, name: str, allocation: Allocation) ->
     return result[0]
 
 
-_Maker = Callable[[PipelineRequest, str, Allocation], ChainSchedule]
+_Maker = Callable[[ChainRequest, str, Allocation], ChainSchedule]
 _FLUSHED: dict[str, _Maker] = {
     "gpipe": _on_these(gpipe), "1f1b": _on_these(one_f_one_b), "interleaved-2": _interleaved,
     "zero-bubble": _zero_bubble, "zero-bubble-v": _v_shaped,

@@ -1,45 +1,54 @@
 """A training step pipelined: its chain, the named schedules laid over all its micro-batches, and the best as a plan.
 
-For other runtimes it is also a list: the stage, devices and part of each op.
+Then steps shorter than the named schedules': devices that share a stage, and orders and homes searched op by op. For
+other runtimes it is also a list: the stage, devices and part of each op.
 """
 
 import csv
 import io
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import chain
 
 import numpy as np
 
-from pesto.core.cluster import Cluster
-from pesto.core.errors import NothingFoundError, UsageError
-from pesto.core.graph import Graph
+from pesto.core.errors import NothingFoundError
 from pesto.core.plans.plan import Plan, verify
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
-from pesto.pipelining.replicas import shared_step
+from pesto.pipelining.replicas import (
+    Replicas,
+    in_flight,
+    place_replicas,
+    run_replicas,
+    shared_step,
+    stage_divisions,
+)
 from pesto.pipelining.schedules import (
     KEEPS,
     NAMES,
     REPLICATED,
+    ChainRequest,
     ChainSchedule,
-    PipelineRequest,
     all_schedules,
-    check_name,
     gather_schedules,
 )
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
-from pesto.pipelining.step_search import SearchedStep, best_replicated, search_step
-from pesto.planning.solving.candidates import Candidate, shortest_fitting
+from pesto.pipelining.unrolled import Unrolled
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, shortest_fitting
 from pesto.planning.solving.interrupt import hold, release
 from pesto.planning.solving.record import SolveRecord, make_plan
-from solvers.arrays import Ints
+from solvers.arrays import Ints, ints, rank_of
 from solvers.bounds import quick_bounds
+from solvers.compiled.interruption import struck
 from solvers.pipelining.chain import Machines
 from solvers.pipelining.one_f_one_b_star import fitting_cuts
 from solvers.pipelining.pipeline_bounds import PeriodBound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
+from solvers.timing.replay import replay
 
 STEP_NAMES = (*NAMES, REPLICATED)
 """Names of schedules that can be requested for a step."""
@@ -49,31 +58,18 @@ _TIGHTER = 3
 """How often stages are cut for less memory than there is, where what was cut for all of it does not fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineOptions:
-    """Options of `pipeline_step`."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SearchedStep:
+    """Result of a search: the best schedule, and the number of tries."""
 
-    name: str | None = None
-    """The schedule that is taken, one of STEP_NAMES; None: the shortest that fits."""
-    k: int = 0
-    """Batches of a period of the exact schedule; 0: it is not looked for."""
-    seconds: float = 20.0
-    """That all searches by CP-SAT may take together."""
-    search: float | None = None
-    """Seconds of search op by op from the best schedules, or from the named one; None: SEARCH_S, of a named one 0."""
-    contiguous: bool = False
-    """True if each device has stages of its own, and FREE is not looked for."""
-
-    def __post_init__(self) -> None:
-        """UsageError for a schedule that there is not or that is left out, and for seconds below 0."""
-        check_name(self.name, STEP_NAMES, k=self.k, contiguous=self.contiguous)
-        if self.search is not None and not 0 <= self.search < float("inf"):
-            raise UsageError.build(f"search for {self.search} s", remedy="give 0 or more seconds")
-
-    @property
-    def search_s(self) -> float:
-        """Seconds of search."""
-        return self.search if self.search is not None else SEARCH_S if self.name is None else 0.0
+    mapped: MappedSchedule
+    """Its schedule is the one that it began from, with the homes that it found; never longer than the shortest."""
+    begun: str
+    """The name of that schedule."""
+    tried: int
+    """Orders and placements that were run, op by op."""
+    interrupted: bool
+    """True if Ctrl-C ended it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,7 +77,7 @@ class StepPipeline:
     """Schedules of a training step in stages, the chosen one, and its plan."""
 
     staged: StagedStep
-    request: PipelineRequest
+    request: ChainRequest
     mapped: tuple[MappedSchedule, ...] = field(repr=False)
     """All schedules, in the order of STEP_NAMES; after Ctrl-C those that were laid out before."""
     chosen: MappedSchedule
@@ -117,52 +113,42 @@ class StepPipeline:
         return 1 - busy / (len(self.accelerators) * candidate.makespan) if candidate.makespan else 0.0
 
 
-def pipeline_step(
-    graph: Graph, cluster: Cluster, *, batches: int | None, wish: PipelineOptions | None = None
-) -> StepPipeline:
-    """Return the step of so many micro-batches in stages, on modelled costs; the shortest that fits.
+def pipeline_staged(staged: StagedStep, request: ChainRequest, name: str | None, search_s: float) -> StepPipeline:
+    """Return the step in stages, in the shortest schedule that fits or in the named one, as a plan.
 
-    batches: None for a step that loops over micro-batches itself, which is taken as it is, and else for BATCHES.
-    Stages are cut for the memory as the chain counts it, and where that does not fit op by op, for less. UsageError for
-    a cluster of one accelerator, or of different ones; InputError for a graph that is no training step; InfeasibleError
-    where the variables cannot fit; NothingFoundError, with the bytes that lack, where no schedule fits. Ctrl-C keeps
-    the best that was found; KeyboardInterrupt before there is any.
+    request: as of `staged.request`. search_s: seconds of search op by op from the best schedules, or the named one.
+    Stages are cut for the memory as the chain counts it, and where that does not fit op by op, for less.
+    NothingFoundError, with the bytes that lack, where no schedule fits. Ctrl-C keeps the best that was found;
+    KeyboardInterrupt before there is any.
     """
     release()
-    return _StepPipeliner(StagedStep.of(graph, cluster, batches), wish or PipelineOptions()).pipeline()
+    return _StepPipeliner(staged, request, name).pipeline(search_s)
 
 
 def plan_schedule(
-    staged: StagedStep, options: PipelineOptions, chosen: MappedSchedule, *, interrupted: bool
+    staged: StagedStep, request: ChainRequest, name: str | None, chosen: MappedSchedule, *, interrupted: bool
 ) -> StepPipeline:
     """Return one schedule that was laid out, as the plan; NothingFoundError where it does not fit.
 
-    interrupted: whether Ctrl-C ended a search for a better one.
+    name: the schedule that was asked for, if one was. interrupted: whether Ctrl-C ended a search for a better one.
     """
     hold()
-    return replace(_StepPipeliner(staged, options).only(chosen), interrupted=interrupted)
+    return replace(_StepPipeliner(staged, request, name).only(chosen), interrupted=interrupted)
 
 
 class _StepPipeliner:
-    def __init__(self, staged: StagedStep, options: PipelineOptions) -> None:
-        self.staged, self.options = staged, options
+    def __init__(self, staged: StagedStep, request: ChainRequest, name: str | None) -> None:
+        self.staged, self.request, self.name = staged, request.begun(), name
         self.interrupted = False
-        try:
-            self.request = PipelineRequest(
-                chain=staged.chain.chain, machines=Machines.alike(len(staged.fast), staged.memory),
-                batches=staged.step.batches, k=options.k, seconds=options.seconds, contiguous=options.contiguous,
-            ).begun()  # fmt: skip
-        except ValueError as error:
-            raise UsageError(str(error)) from error
 
-    def pipeline(self) -> StepPipeline:
+    def pipeline(self, search_s: float) -> StepPipeline:
         """Return the best of all, or the one of that name, as a plan."""
         laid = self._map_all()
         hold()
         chosen, search = self._priced(self._choose(laid)), None
-        if self.options.search_s and not self.interrupted:
-            starts = laid if self.options.name is None else (chosen,)
-            search = search_step(self.staged, starts, self.options.search_s)
+        if search_s and not self.interrupted:
+            starts = laid if self.name is None else (chosen,)
+            search = search_step(self.staged, starts, search_s)
             self.interrupted |= search is not None and search.interrupted
         shorter = self._priced(search.mapped) if search is not None else chosen
         if _ticks(shorter) < _ticks(chosen) and search is not None:
@@ -183,7 +169,7 @@ class _StepPipeliner:
 
         After Ctrl-C no more than until one will do.
         """
-        laid, self.interrupted = gather_schedules(self._all(self.request), self._enough)
+        laid, self.interrupted = gather_schedules(self._all(), self._enough)
         result, memory = {each.schedule.name: each for each in laid}, self.staged.memory
         for _ in range(_TIGHTER):
             over = [
@@ -204,16 +190,16 @@ class _StepPipeliner:
 
     def _enough(self, mapped: MappedSchedule) -> bool:
         """Return True if it may be the plan: it fits, and it is what was asked for."""
-        return mapped.fits and self.options.name in (None, mapped.schedule.name)
+        return mapped.fits and self.name in (None, mapped.schedule.name)
 
-    def _all(self, request: PipelineRequest) -> Iterator[MappedSchedule]:
-        yield from self._named(request)
-        if self.options.contiguous:
+    def _all(self) -> Iterator[MappedSchedule]:
+        yield from self._named(self.request)
+        if self.request.contiguous:
             yield MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="not looked for"))
-        elif self.options.name in (None, REPLICATED):
+        elif self.name in (None, REPLICATED):
             yield best_replicated(self.staged)
 
-    def _named(self, request: PipelineRequest) -> Iterator[MappedSchedule]:
+    def _named(self, request: ChainRequest) -> Iterator[MappedSchedule]:
         cuts, thin = fitting_cuts(request.chain, request.machines, request.model, KEEPS)
         for schedule in all_schedules(request, cuts, thin):
             yield self.staged.map_schedule(schedule)
@@ -241,7 +227,7 @@ class _StepPipeliner:
             bound=quick_bounds.best(staged.problem), exact=None,
         )  # fmt: skip
         # A plan says that none of its candidates is shorter, which one that was asked for need not be.
-        rivals = mapped_schedules if self.options.name is None else (chosen,)
+        rivals = mapped_schedules if self.name is None else (chosen,)
         plan = make_plan(record, candidate, {each.candidate.name: each.candidate for each in rivals if each.candidate})
         verify(plan, staged.step.graph, staged.problem, staged.cluster)
         return StepPipeline(
@@ -251,7 +237,7 @@ class _StepPipeliner:
 
     def _choose(self, mapped_schedules: tuple[MappedSchedule, ...]) -> MappedSchedule:
         """Return the schedule that was asked for, or the shortest that fits; NothingFoundError where there is none."""
-        name = self.options.name
+        name = self.name
         if name is not None:
             chosen = next((each for each in mapped_schedules if each.schedule.name == name), None)
             if chosen is None:
@@ -282,6 +268,171 @@ class _StepPipeliner:
 
 def _ticks(mapped: MappedSchedule) -> int:
     return mapped.candidate.makespan if mapped.candidate is not None else 0
+
+
+SEARCH = "search"
+"""Name of candidates that search found."""
+_BLENDS = (1.0, 0.75, 0.5, 0.25)
+"""Shares of the list order in an order between it and the schedule's own; the first that fits the memory is kept."""
+_STARTS = 3
+"""Schedules that search begins from."""
+_HEAVY, _LEAST = 24, 0.004
+"""Layers at most whose variables are moved, of at least this share of all their bytes."""
+
+
+def best_replicated(staged: StagedStep) -> MappedSchedule:
+    """Return stages shared by several devices: of each number of stages, in turn or not, the shortest that fits.
+
+    Those that the chain says are no shorter than one that was found to fit are left out; where none fits, the one that
+    lacks least.
+    """
+    chain, tries = staged.chain.chain, list[tuple[Replicas, Unrolled]]()
+    for division in stage_divisions(chain, len(staged.fast)):
+        for in_turn in (True, False) if division[1].max() > 1 else ():
+            shared = place_replicas(chain, division, staged.cluster, staged.fast, in_turn=in_turn)
+            tries.append((shared, run_replicas(chain, shared, staged.step.batches)))
+    best: MappedSchedule | None = None
+    for shared, run in sorted(tries, key=lambda each: each[1].step):
+        if best is not None and best.candidate is not None and best.fits and run.step >= best.candidate.makespan:
+            break
+        schedule = ChainSchedule(
+            name=REPLICATED, shared=shared, run=run, period=Fraction(run.step, run.batches),
+            in_flight=in_flight(shared, run),
+        )  # fmt: skip
+        result = staged.map_schedule(schedule)
+        best = result if best is None else min(best, result, key=_worth)
+    return best or MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="no stage can have several devices"))
+
+
+def _worth(mapped: MappedSchedule) -> tuple[bool, int]:
+    """Less is better: what fits, then its ticks; else the bytes that it lacks."""
+    if mapped.candidate is None:
+        return True, np.iinfo(np.int64).max
+    return not mapped.fits, mapped.candidate.makespan if mapped.fits else mapped.candidate.short
+
+
+def search_step(staged: StagedStep, mapped_schedules: Sequence[MappedSchedule], seconds: float) -> SearchedStep | None:
+    """Return a step shorter than all of these that fit, as far as one is found in so many seconds; None where none is.
+
+    Orders first: ready ops first come, by the schedule's order, by the longest way to the end, or weight gradients
+    where nothing else is ready; each as far towards that as fits the memory. Then where variables of shared stages
+    are, and gradients are added up.
+    """
+    search = _StepSearch(staged, mapped_schedules, seconds)
+    try:
+        release()
+        search.run()
+    except (KeyboardInterrupt, Exception) as error:
+        if not struck(error):
+            raise
+        search.interrupted = True
+    hold()
+    return search.found()
+
+
+class _StepSearch:
+    def __init__(self, staged: StagedStep, mapped_schedules: Sequence[MappedSchedule], seconds: float) -> None:
+        self.staged, self.ends = staged, time.monotonic() + seconds
+        fitting = sorted((each for each in mapped_schedules if each.fits), key=_worth)
+        self.starts, self.before = fitting[:_STARTS], _worth(fitting[0])[1] if fitting else 0
+        self.best: dict[str, MappedSchedule] = {each.schedule.name: each for each in self.starts}
+        self.tried, self.interrupted = 0, False
+
+    def run(self) -> None:
+        """Search orders, then homes of variables, until the time is over."""
+        for start in self.starts:
+            if start.candidate is not None:
+                self._take(start, _reordered(self.staged, start.candidate))
+        for start in self.starts:
+            if start.schedule.shared is not None:
+                self._rehome(start)
+
+    def found(self) -> SearchedStep | None:
+        """Return the shortest, where it is shorter than all that it began from."""
+        if not self.best:
+            return None
+        name, laid = min(self.best.items(), key=lambda each: _worth(each[1]))
+        if _worth(laid)[1] >= self.before and not self.interrupted:
+            return None
+        return SearchedStep(mapped=laid, begun=name, tried=self.tried, interrupted=self.interrupted)
+
+    def _take(self, start: MappedSchedule, candidates: Iterator[Candidate]) -> bool:
+        """Keep what is better than the best from the same schedule; whether something was."""
+        better, name = False, start.schedule.name
+        while time.monotonic() < self.ends:
+            candidate = next(candidates, None)
+            if candidate is None:
+                break
+            self.tried += 1
+            result = replace(start, candidate=candidate)
+            if _worth(result) < _worth(self.best[name]):
+                self.best[name], better = result, True
+        return better
+
+    def _rehome(self, start: MappedSchedule) -> None:
+        """Try sums made elsewhere, then the heaviest layers' variables on other devices of their stage, one by one."""
+        shared, chain = start.schedule.shared, self.staged.chain.chain
+        if shared is None:
+            return
+        other = replace(shared, sums=not shared.sums)
+        if self._tried(start, other):
+            shared = other
+        heavy = np.argsort(-chain.weights, kind="stable")[:_HEAVY]
+        heavy = heavy[chain.weights[heavy] >= _LEAST * chain.weights.sum()]
+        moved = True
+        while moved and time.monotonic() < self.ends:
+            moved, stage, before = False, shared.stage, shared
+            moves = [(layer, device) for layer in heavy.tolist() for device in before.devices[int(stage[layer])]]
+            for layer, device in moves:
+                if device == before.homes[layer]:
+                    continue
+                homes = shared.homes.copy()
+                homes[layer] = device
+                other = replace(shared, homes=ints(homes))
+                if self._tried(start, other):
+                    shared, moved = other, True
+
+    def _tried(self, start: MappedSchedule, shared: Replicas) -> bool:
+        run, candidate, staged = start.schedule.run, start.candidate, self.staged
+        if run is None or candidate is None or time.monotonic() >= self.ends:
+            return False
+        device = staged.op_devices(shared.homes, run, sums=shared.sums)
+        moved = staged.bench.ordered(f"{start.schedule.name}, variables moved", candidate.rule, device, candidate.rank)
+        return self._take(replace(start, schedule=replace(start.schedule, shared=shared)), _listed(staged.bench, moved))
+
+
+def _reordered(staged: StagedStep, start: Candidate) -> Iterator[Candidate]:
+    bench, schedule = staged.bench, start.timeline.schedule
+    yield from _listed(bench, start)
+    longest = bench.placed(SEARCH, "", schedule.device).timeline.schedule.start
+    yield from _between(bench, start, longest, "the longest way to the end first")
+    apart = staged.chain.weight[staged.step.op] & (staged.step.batch >= 0)
+    later = schedule.start + np.where(apart, schedule.makespan // max(1, staged.step.batches), 0)
+    rank = rank_of(ints(np.lexsort((bench.topological, later))))
+    filled = replay(bench.problem, schedule.device, rank, strict=False, prepared=bench.prepared).start
+    yield from _between(bench, start, filled, "weight gradients where devices would wait")
+
+
+def _listed(bench: CandidateEvaluator, start: Candidate) -> Iterator[Candidate]:
+    listed = replay(
+        bench.problem, start.timeline.schedule.device, start.rank, strict=False, prepared=bench.prepared
+    ).start
+    yield from _between(bench, start, listed, "ready ops in its order")
+
+
+def _between(bench: CandidateEvaluator, start: Candidate, other: Ints, rule: str) -> Iterator[Candidate]:
+    """Orders between a candidate's own and another run's, by the mean of their starts, down to the first that fits.
+
+    No op is before one that it waits for in either, so in none between.
+    """
+    own, device = start.timeline.schedule.start, start.timeline.schedule.device
+    for share in _BLENDS:
+        moment = share * other + (1 - share) * own
+        rank = rank_of(ints(np.lexsort((bench.topological, moment))))
+        result = bench.ordered(SEARCH, f"{start.name}, {rule}" + (f" ({share:.0%})" if share < 1 else ""), device, rank)
+        yield result
+        if result.fits:
+            return
 
 
 _PARTS = {BEFORE: "once", FORWARD: "forward", BACKWARD: "backward", AFTER: "update"}

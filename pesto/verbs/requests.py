@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -19,7 +20,7 @@ from pesto.planning.solving.background_compiler import shared_compiler
 from pesto.planning.solving.flow import EarlierPlans
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.split.typed_graph import TypedGraph
-from pesto.verbs.verb_options import CompareOptions, SplitOptions, SweepOptions
+from pesto.verbs.verb_options import CompareOptions, PipelineOptions, SplitOptions, SweepOptions
 
 Step = TypeVar("Step", Graph, TypedGraph)
 
@@ -96,6 +97,34 @@ class SplitRequest(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None  # fmt: skip
     options: SplitOptions
+
+
+class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline of a training step on a cluster, or of a chain of layers on devices."""
+
+    source: Source | Graph = Source()
+    cluster: str | Path | Cluster = "v100x2-nvlink"
+    micro_batches: int | None = None
+    """Of a graph, which is repeated so often; None: it loops itself, or is repeated 8 times."""
+    chain: Path | None = None
+    """The file of a chain, in place of a step."""
+    devices: Annotated[
+        int | None, option("Of a chain: so many equal devices, if its file names none.", "Machine", ge=1, le=4096)
+    ] = None
+    memory: Annotated[
+        int | None, option("Of a chain: bytes of each device that has no limit yet.", "Machine", ge=0)
+    ] = None  # fmt: skip
+    memory_model: Annotated[
+        Literal["paper", "received"],
+        option("What counts as held: the paper's count, or also what is received and on its way.", "Machine"),
+    ] = "received"
+    options: PipelineOptions = msgspec.field(default_factory=PipelineOptions)
+
+    def step(self) -> Source | Graph:
+        """Return the step, with the micro-batches of an update; UsageError as of `Source.checked`."""
+        if isinstance(self.source, Graph):
+            return self.source
+        return replace(self.source, every=self.options.updates_each or 1).checked()
 
 
 class Context:

@@ -1,4 +1,4 @@
-"""Options of comparisons, sweeps and splits, each declared once, as those of a solve are in `Settings`."""
+"""Options of comparisons, sweeps, splits and pipelines, each declared once, as those of a solve are in `Settings`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -139,6 +139,51 @@ class SplitOptions:
     def memory_bytes(self) -> int | None:
         """Most bytes that one worker may hold of variables; None for no limit."""
         return None if self.memory_gib is None else int(self.memory_gib * 2**30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions:
+    """Options of a pipeline; UsageError for an option that is out of range."""
+
+    asynchronous: Annotated[
+        bool,
+        option(
+            "Of a function: update behind every micro-batch, by late weights (PipeDream). Changes what is computed.",
+            "Search",
+        ),
+    ] = False
+    updates_each: Annotated[
+        int | None,
+        option(
+            "With --asynchronous: so many micro-batches an update; with 2 or more all weights are one update late "
+            "(2BW).", "Search", ge=1,
+        ),
+    ] = None  # fmt: skip
+    contiguous: Annotated[
+        bool, option("Look for no stages that are shared, or not one run of layers.", "Search")
+    ] = False  # fmt: skip
+    k: Annotated[int, option("Look for the least period of so many batches too.", "Search", ge=0, le=64)] = 0
+    time_limit_s: Annotated[
+        float, option("Of all searches by CP-SAT.", "Search", ge=0, called="the time limit")
+    ] = 20.0  # fmt: skip
+    search_s: Annotated[
+        float | None,
+        option(
+            "Of a step: search op by op from the best schedules, or the named one; 5 s where none is named.",
+            "Search", ge=0, called="search",
+        ),
+    ] = None  # fmt: skip
+    schedule: Annotated[
+        str | None,
+        option(
+            "Take this one: 1f1b*, thinned, exact, free, gpipe, 1f1b, interleaved-2, zero-bubble, zero-bubble-v; of a "
+            "step replicated too.", "Search", metavar="NAME",
+        ),
+    ] = None  # fmt: skip
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        check_options(self)
 
 
 class CompareKeywords(TypedDict, total=False):

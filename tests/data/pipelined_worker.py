@@ -31,9 +31,11 @@ from pesto.core.errors import PestoError  # noqa: E402
 from pesto.core.source import Cut, function_source  # noqa: E402
 from pesto.inputs.cluster_file import load_cluster  # noqa: E402
 from pesto.pipelining.late_pipeline import pipeline_without_flush  # noqa: E402
-from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step  # noqa: E402
 from pesto.tf.importer.importer import build_graph  # noqa: E402
 from pesto.tf.sources.sources import capture_keras, capture_pieces  # noqa: E402
+from pesto.verbs.pipeline_step import pipeline_step  # noqa: E402
+from pesto.verbs.requests import Context, PipelineRequest  # noqa: E402
+from pesto.verbs.verb_options import PipelineOptions  # noqa: E402
 
 PIECES, EACH, STEPS = 3, 4, 20
 
@@ -214,7 +216,7 @@ def versioned(program: str, cluster: str, optimizer: str, pieces: str = "6", tur
         label = function_source(f"worker:{program}", many * EACH, cut)
         return build_graph(capture_keras(source, many * EACH, data=data[0], source=label, cut=cut))
 
-    found = pipeline_without_flush(trace, load_cluster(cluster), PipelineOptions())
+    found = pipeline_without_flush(trace, load_cluster(cluster))
     late, flight = found.staged.late or (), found.chosen.schedule.in_flight
     step = api.pipeline(model, found.plan, devices="cpu")
     gave = [np.asarray(step(x, y)) for x, y in data]
@@ -303,7 +305,7 @@ def by_schedules(program: str, schedules: str) -> None:
     losses, after = [mean(each) for each in plain(model, data)], held(model)
     graph = graph_of(program)
     for schedule in schedules.split(","):
-        found = pipeline_step(graph, load_cluster("cpux3"), batches=None, wish=PipelineOptions(name=schedule))
+        found = pipelined(graph, "cpux3", schedule)
         model = compiled(program)
         step = api.pipeline(model, found.plan, devices="cpu")
         gave = [np.asarray(step(x, y)) for x, y in data]
@@ -371,10 +373,13 @@ def stepping(model: Any) -> Any:
     return step
 
 
+def pipelined(graph: Any, cluster: str, schedule: str) -> Any:
+    asked = PipelineRequest(source=graph, cluster=cluster, options=PipelineOptions(schedule=schedule))
+    return pipeline_step(asked, Context()).pipeline
+
+
 def planned(captured: Any) -> Any:
-    return pipeline_step(
-        build_graph(captured), load_cluster("cpux2"), batches=None, wish=PipelineOptions(name="1f1b")
-    ).plan
+    return pipelined(build_graph(captured), "cpux2", "1f1b").plan
 
 
 def refused(case: str, act: Callable[[], Any], *plans: Any) -> None:

@@ -66,3 +66,14 @@ def training_step(seed: int, layers: int = 6, *, momentum: bool = False, clipped
             gradients[k] = step_of
         add(f"u{k}", UPDATE, [f"w{k}", gradients[k]], k, group=f"g{k}")
     return step
+
+
+def pipelined(graph: Any, cluster: Any, batches: int | None = None, **options: Any) -> Any:
+    """A graph's pipeline on a cluster, with so many micro-batches and these options of `pesto pipeline`."""
+    from pesto.verbs.pipeline_step import pipeline_step
+    from pesto.verbs.requests import Context, PipelineRequest
+    from pesto.verbs.verb_options import PipelineOptions
+
+    asked = PipelineOptions(**options)
+    request = PipelineRequest(source=graph, cluster=cluster, micro_batches=batches, options=asked)
+    return pipeline_step(request, Context()).pipeline

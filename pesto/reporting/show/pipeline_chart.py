@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pesto.core.quantities import size
-from pesto.pipelining.schedules import MOST_HALVES, ChainSchedule, PipelineRequest
+from pesto.pipelining.schedules import MOST_HALVES, ChainRequest, ChainSchedule
 from pesto.pipelining.unrolled import Unrolled, unroll
 from pesto.reporting.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawing_style, figure_bytes
 from solvers.arrays import Bools, Ints
@@ -73,7 +73,7 @@ _STYLES = {
 }
 
 
-def draw_pipeline(request: PipelineRequest, chosen: ChainSchedule, form: str, units: ChartUnits = NATURAL) -> bytes:
+def draw_pipeline(request: ChainRequest, chosen: ChainSchedule, form: str, units: ChartUnits = NATURAL) -> bytes:
     """A row a device, thin rows for links; forward halves light, backward halves dark; below, bytes over time.
 
     Of a periodic schedule one period lies between dashed lines. The first 24 batches at most, of a periodic one so many
@@ -129,7 +129,7 @@ class _DrawnSchedule(NamedTuple):
     """The operations about that period, where all are too thin to be told apart."""
 
 
-def _seen(request: PipelineRequest, chosen: ChainSchedule, run: Unrolled) -> _DrawnSchedule:
+def _seen(request: ChainRequest, chosen: ChainSchedule, run: Unrolled) -> _DrawnSchedule:
     """The first batches; of a periodic schedule so many that a few periods are full."""
     pattern, many = chosen.pattern, min(_SHOWN, run.batches)
     if pattern is None or not chosen.periodic or chosen.allocation is None:
@@ -229,7 +229,7 @@ def _steady(run: Unrolled, ticks: int) -> tuple[int, int] | None:
     return (first_end, first_end + ticks) if first_end <= last_begin else None
 
 
-def _held(axis: "Axes", of: tuple[PipelineRequest, ChainSchedule], run: Unrolled, units: ChartUnits) -> None:
+def _held(axis: "Axes", of: tuple[ChainRequest, ChainSchedule], run: Unrolled, units: ChartUnits) -> None:
     request, chosen = of
     chain, stages = request.chain, chosen.rows
     curves = []

@@ -14,8 +14,7 @@ from pesto.pipelining.max_load import MaxLoad
 from pesto.pipelining.pipeline import AT_ONCE, Pipeline
 from pesto.pipelining.schedules import ChainSchedule
 from pesto.pipelining.staged_step import MappedSchedule
-from pesto.pipelining.step_pipeline import StepPipeline
-from pesto.pipelining.step_search import SEARCH
+from pesto.pipelining.step_pipeline import SEARCH, StepPipeline
 from pesto.reporting.show.facts import PATTERN, artifact_keys, plan_keys
 from pesto.reporting.show.lines import align_rows, fact
 from solvers.pipelining.pipeline_bounds import PeriodBound

@@ -98,7 +98,7 @@ def test_ctrl_c_keeps_what_is_found(chain, tmp_path, monkeypatch):
     assert said["schedules"]["exact"]["why"] == "interrupted" and (tmp_path / "a.svg").exists()
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pesto.cli.verbs.pipeline.period_curve", struck)
+    monkeypatch.setattr("pesto.verbs.pipeline_step.period_curve", struck)
     done = run(chain, "--devices", 2, "--curve", "c.svg", "-o", "kept.json")
     assert "c.svg is not drawn" in done.stderr and "optimal" in done.stdout and (tmp_path / "kept.json").exists()
     assert not (tmp_path / "c.svg").exists()

@@ -14,7 +14,7 @@ from benchmarks.chain_families import make_case
 from pesto.core.errors import InfeasibleError, InputError, NothingFoundError, UsageError
 from pesto.pipelining import schedules
 from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, WHOLE_HALVES, find_pipeline, period_curve
-from pesto.pipelining.schedules import NAMES, PipelineRequest
+from pesto.pipelining.schedules import NAMES, ChainRequest
 from pesto.pipelining.unrolled import rank_actions, unroll
 from solvers.pipelining import within_memory
 from solvers.pipelining.any_allocation import LoadAllocation, greatest_load
@@ -38,7 +38,7 @@ TWELVE = Chain(
 def asked(memory=None, devices=4, **more):
     """Twelve layers on four devices, memory as the paper counts it."""
     given = {"chain": TWELVE, "machines": Machines.alike(devices, memory), "model": MemoryModel.PAPER}
-    return PipelineRequest(**given | more)
+    return ChainRequest(**given | more)
 
 
 @pytest.mark.parametrize(("memory", "period"), [(None, 52), (160, 58), (100, 72), (70, Fraction(201, 2)), (50, 171)])
@@ -157,7 +157,7 @@ def test_a_search_that_fails_costs_nothing_else(monkeypatch):
 def test_what_is_called_optimal_is():
     """Of one layer a device nothing is shorter at all; without memory none of these stages; else of fewer schedules."""
     same = Chain(forward=[1, 1], backward=[2, 2], weights=[1, 1], activation=[1, 1], output=[1, 1, 1], transfers=[0])
-    assert find_pipeline(PipelineRequest(chain=same, machines=Machines.alike(2))).optimal_among == ALL
+    assert find_pipeline(ChainRequest(chain=same, machines=Machines.alike(2))).optimal_among == ALL
     assert find_pipeline(asked()).optimal_among == THESE_STAGES
     assert find_pipeline(asked(100)).optimal_among == PERIODIC
     one = find_pipeline(asked(60, devices=13, model=MemoryModel.RECEIVED))

@@ -14,7 +14,7 @@ from pesto.inputs.load import load_cluster
 from pesto.pipelining.max_load import chain_layers, spread_layers, step_layers
 from pesto.pipelining.pattern_certificate import matches_schedule
 from pesto.pipelining.replicas import Replicas, in_flight, run_replicas, shared_step
-from pesto.pipelining.schedules import NAMES, PipelineRequest, check_name
+from pesto.pipelining.schedules import NAMES, ChainRequest, check_name
 from pesto.pipelining.staged_step import StagedStep
 from pesto.pipelining.unrolled import rank_actions, unroll
 from solvers.arrays import ints
@@ -236,7 +236,7 @@ def test_layers_of_a_chain_are_spread_below_its_runs(seeds) -> None:
 def test_requests_out_of_range_are_refused(more, said) -> None:
     """By a ValueError with what would do."""
     with pytest.raises(ValueError, match=said):
-        PipelineRequest(chain=drawn(1)[0], machines=Machines.alike(2), **more)
+        ChainRequest(chain=drawn(1)[0], machines=Machines.alike(2), **more)
 
 
 def test_names_are_checked_against_what_else_is_asked() -> None:

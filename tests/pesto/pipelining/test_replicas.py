@@ -4,13 +4,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from training_steps import training_step
+from training_steps import pipelined, training_step
 
 from pesto.inputs.load import load_cluster
-from pesto.pipelining import step_search
+from pesto.pipelining import step_pipeline
 from pesto.pipelining.replicas import Replicas, in_flight, place_replicas, run_replicas, shared_step, stage_divisions
 from pesto.pipelining.schedules import ChainSchedule
-from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step, step_stages
+from pesto.pipelining.step_pipeline import step_stages
 from solvers.arrays import ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, Chain
 
@@ -129,8 +129,8 @@ def _heavy(make_graph):
 def test_devices_share_a_stage_where_that_is_shorter(heavy):
     """Whole batches are where they are taken, variables where they live; shorter than any stages of one device each."""
     cluster = load_cluster("v100x4")
-    found = pipeline_step(heavy, cluster, batches=8, wish=PipelineOptions(search=0))
-    alone = pipeline_step(heavy, cluster, batches=8, wish=PipelineOptions(search=0, contiguous=True))
+    found = pipelined(heavy, cluster, batches=8, search_s=0)
+    alone = pipelined(heavy, cluster, batches=8, search_s=0, contiguous=True)
     schedule, candidate = found.chosen.schedule, found.chosen.candidate
     assert schedule.name == "replicated" and candidate.makespan < alone.chosen.candidate.makespan
     assert "replicated" not in {each.candidate.name for each in alone.mapped if each.candidate}
@@ -155,20 +155,14 @@ def test_devices_share_a_stage_where_that_is_shorter(heavy):
 def test_search_is_never_longer_and_says_where_it_began(heavy):
     """From all schedules, and from one that is named; what it gives is an ordinary, verified plan."""
     cluster = load_cluster("v100x2-nvlink")
-    for wish in (
-        PipelineOptions(search=600, contiguous=True),
-        PipelineOptions(search=600, name="1f1b"),
-        PipelineOptions(search=600, name="replicated"),
-    ):
-        plain = pipeline_step(
-            heavy, cluster, batches=4, wish=PipelineOptions(search=0, name=wish.name, contiguous=wish.contiguous)
-        )
-        found = pipeline_step(heavy, cluster, batches=4, wish=wish)
+    for options in ({"contiguous": True}, {"schedule": "1f1b"}, {"schedule": "replicated"}):
+        plain = pipelined(heavy, cluster, batches=4, search_s=0, **options)
+        found = pipelined(heavy, cluster, batches=4, search_s=600, **options)
         assert found.bound_ticks <= found.chosen.candidate.makespan <= plain.chosen.candidate.makespan
         if found.search is not None:
             assert found.chosen.candidate.makespan < plain.chosen.candidate.makespan
             assert found.search.begun in {each.schedule.name for each in found.mapped} and found.search.tried > 0
-            assert wish.name in (None, found.search.begun)
+            assert options.get("schedule") in (None, found.search.begun)
 
 
 @pytest.mark.parametrize("when", [2, *(pytest.param(when, marks=pytest.mark.slow) for when in (1, 5))])
@@ -182,12 +176,12 @@ def test_ctrl_c_keeps_what_was_found(heavy, monkeypatch, when):
             raise KeyboardInterrupt
         return whole(*given, **more)
 
-    whole = step_search.op_devices
-    monkeypatch.setattr(step_search, "op_devices", interrupted)
-    found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
+    whole = step_pipeline._listed
+    monkeypatch.setattr(step_pipeline, "_listed", interrupted)
+    found = pipelined(heavy, load_cluster("v100x2-nvlink"), batches=4, search_s=600)
     assert found.interrupted and found.chosen.fits and len(calls) == when
     monkeypatch.setattr("pesto.pipelining.step_pipeline.best_replicated", lambda _: interrupted())
-    found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=600))
+    found = pipelined(heavy, load_cluster("v100x2-nvlink"), batches=4, search_s=600)
     assert found.interrupted and found.search is None and found.chosen.schedule.name != "replicated"
 
 
@@ -195,7 +189,7 @@ def test_after_ctrl_c_nothing_more_is_laid_out(heavy, monkeypatch):
     """But for what was asked for, which is laid out where it comes later."""
     ended = ChainSchedule(name="free", why="interrupted", interrupted=True)
     monkeypatch.setattr("pesto.pipelining.schedules._free", lambda *_: ended)
-    found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4)
+    found = pipelined(heavy, load_cluster("v100x2-nvlink"), batches=4)
     assert found.interrupted and [each.schedule.name for each in found.mapped][-1] == "free"
-    found = pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(name="1f1b"))
+    found = pipelined(heavy, load_cluster("v100x2-nvlink"), batches=4, schedule="1f1b")
     assert found.interrupted and found.chosen.schedule.name == "1f1b" == found.mapped[-1].schedule.name

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from training_steps import BACKWARD, FORWARD, training_step
+from training_steps import BACKWARD, FORWARD, pipelined, training_step
 
 from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError
 from pesto.core.source import Source
 from pesto.core.step_parts import step_parts
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import NAMES
-from pesto.pipelining.step_chain import build_step_chain, fold
-from pesto.pipelining.step_pipeline import PipelineOptions, pipeline_step
+from pesto.pipelining.staged_step import build_step_chain, fold
 from pesto.reporting.show.pipeline_page import step_object, step_page
 
 
@@ -65,7 +64,7 @@ def test_a_chain_has_all_the_work(make_graph):
 def test_every_schedule_is_laid_out(make_graph, seed):
     """No op is forgotten, each schedule runs; the least that fits is the plan, which the reference simulator took."""
     graph = make_graph(training_step(seed, layers=10, momentum=True, clipped=seed == 2).ops)
-    found = pipeline_step(graph, load_cluster("v100x2-nvlink"), batches=4, wish=PipelineOptions(search=0))
+    found = pipelined(graph, load_cluster("v100x2-nvlink"), batches=4, search_s=0)
     ran = {each.schedule.name: each.candidate for each in found.mapped if each.candidate}
     assert set(NAMES) - set(ran) <= {"exact", "free", "interleaved-2", "zero-bubble-v"}  # two stages a device each
     assert found.plan.makespan_s == pytest.approx(min(each.makespan for each in ran.values()) * 1e-9, rel=0.01)
@@ -88,43 +87,40 @@ def test_what_cannot_be_laid_out_is_refused(make_graph, make_cluster):
     """One accelerator, no such schedule, too many batches, too little memory: each with a remedy."""
     graph = make_graph(training_step(0, layers=6).ops)
     with pytest.raises(UsageError, match="one accelerator"):
-        pipeline_step(graph, make_cluster(gpus=1), batches=2)
+        pipelined(graph, make_cluster(gpus=1), batches=2)
     cluster = load_cluster("v100x2-nvlink")
     for more, what in (
-        ({"name": "gpip"}, "give one of"), ({"k": -1}, "below 0"), ({"search": -1.0}, "0 or more"),
-        ({"name": "replicated", "contiguous": True}, "do not ask for contiguous ones"),
+        ({"schedule": "gpip"}, "give one of"), ({"k": -1}, "give 0 to 64"), ({"search_s": -1.0}, "0 or more"),
+        ({"schedule": "replicated", "contiguous": True}, "do not ask for contiguous ones"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=what):
-            pipeline_step(graph, cluster, batches=2, wish=PipelineOptions(**more))
+            pipelined(graph, cluster, batches=2, **more)
     with pytest.raises(UsageError, match="give 1 or more"):
-        pipeline_step(graph, cluster, batches=0)
+        pipelined(graph, cluster, batches=0)
     heavy = make_graph([{**op, "param": 10**12} if "param" in op else op for op in training_step(0, layers=6).ops])
     with pytest.raises(InfeasibleError, match="do not fit"):
-        pipeline_step(heavy, load_cluster("v100x2-nvlink"), batches=2)
+        pipelined(heavy, load_cluster("v100x2-nvlink"), batches=2)
     wide = make_graph([{**op, "bytes": 9 * 10**9} if op["name"][0] == "f" else op for op in training_step(0).ops])
     with pytest.raises(NothingFoundError, match="lacks"):
-        pipeline_step(wide, load_cluster("v100x2-nvlink"), batches=4)
+        pipelined(wide, load_cluster("v100x2-nvlink"), batches=4)
 
 
 def test_the_memory_that_is_named_suffices(make_graph):
     """Where nothing fits, devices of the bytes that the refusal names do."""
     cluster = load_cluster("v100x2-nvlink")
-    wish = PipelineOptions(search=0, contiguous=True)
     wide = make_graph([{**op, "bytes": 9 * 10**9} if op["name"][0] == "f" else op for op in training_step(0).ops])
     with pytest.raises(NothingFoundError, match="lacks") as refused:
-        pipeline_step(wide, cluster, batches=2, wish=wish)
+        pipelined(wide, cluster, batches=2, search_s=0, contiguous=True)
     least = int(str(refused.value).split("give devices of ")[1].split()[0])
     larger = replace(cluster, devices=tuple(replace(device, memory_bytes=least) for device in cluster.devices))
-    found = pipeline_step(wide, larger, batches=2, wish=wish)
+    found = pipelined(wide, larger, batches=2, search_s=0, contiguous=True)
     assert found.chosen.fits and found.chosen.candidate.peak.max() <= least
 
 
 def test_devices_without_a_stage_are_named(make_graph):
     """Two layers on four devices of one stage each."""
     graph = make_graph(training_step(1, layers=2).ops)
-    found = pipeline_step(
-        graph, load_cluster("v100x4"), batches=2, wish=PipelineOptions(search=0, contiguous=True, name="1f1b")
-    )
+    found = pipelined(graph, load_cluster("v100x4"), batches=2, search_s=0, contiguous=True, schedule="1f1b")
     said, page = step_object(found, None), step_page(found, None)
     used = {stage["device"] for stage in said["stages"]}
     assert said["idle"] and set(said["idle"]) | used == {f"gpu:{k}" for k in range(4)} and not used & set(said["idle"])
@@ -141,7 +137,7 @@ def test_built_in_models_are_pipelined(model):
     for part, sign in ((1, 1), (2, -1)):
         inner = (parts.part[graph.src] == part) & (parts.part[graph.dst] == part)
         assert (sign * (place[graph.dst[inner]] - place[graph.src[inner]]) >= 0).all()
-    found = pipeline_step(graph, load_cluster("v100x4"), batches=8)
+    found = pipelined(graph, load_cluster("v100x4"), batches=8)
     assert found.chosen.fits and found.bound_ticks <= found.chosen.candidate.makespan
     laid = {each.schedule.name: each.candidate.makespan for each in found.mapped if each.candidate is not None}
     assert {"gpipe", "1f1b", "interleaved-2", "zero-bubble"} <= set(laid)

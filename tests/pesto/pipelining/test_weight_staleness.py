@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pesto.pipelining.step_chain import StepChain, add_weight_versions, weight_staleness
+from pesto.pipelining.staged_step import StepChain, add_weight_versions, weight_staleness
 from solvers.pipelining.chain import Chain
 
 OPS = [

@@ -18,7 +18,7 @@ from pesto.core.errors import InputError, VerificationError
 from pesto.core.files.solver_files import load_pattern, save_pattern
 from pesto.pipelining.pattern_certificate import certify_pattern, chosen_pattern, verify_pattern
 from pesto.pipelining.pipeline import find_pipeline
-from pesto.pipelining.schedules import NAMES, PipelineRequest
+from pesto.pipelining.schedules import NAMES, ChainRequest
 from solvers.pipelining import pattern_json
 from solvers.pipelining.chain import KINDS, Allocation, Machines, MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
@@ -210,7 +210,7 @@ def test_breaches_are_found(document, said) -> None:
 def test_every_named_schedule_is_kept(name, tmp_path) -> None:
     """Packed or not, it comes back and is verified; under another schedule's name it is refused."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
-    asked = PipelineRequest(chain=chain, machines=Machines.alike(3), batches=6, contiguous=name != "free")
+    asked = ChainRequest(chain=chain, machines=Machines.alike(3), batches=6, contiguous=name != "free")
     found = chosen_pattern(find_pipeline(asked, name), ChainInstance(chain=chain))
     for path in (tmp_path / "pattern.json", tmp_path / "pattern.json.gz"):
         save_pattern(found, path)
@@ -230,8 +230,8 @@ def test_every_named_schedule_is_kept(name, tmp_path) -> None:
 def test_what_does_not_fit_is_not_kept() -> None:
     """A file would be refused."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
-    least = int(find_pipeline(PipelineRequest(chain=chain, machines=Machines.alike(3))).chosen.peaks.max())
-    found = find_pipeline(PipelineRequest(chain=chain, machines=Machines.alike(3, least), batches=99), "gpipe")
+    least = int(find_pipeline(ChainRequest(chain=chain, machines=Machines.alike(3))).chosen.peaks.max())
+    found = find_pipeline(ChainRequest(chain=chain, machines=Machines.alike(3, least), batches=99), "gpipe")
     assert not found.chosen.fits
     with pytest.raises(ValueError, match=r"gpipe: out of memory on device \d - give more memory"):
         chosen_pattern(found, ChainInstance(chain=chain))

@@ -33,7 +33,7 @@ def test_many_thin_boxes_have_a_period_drawn_large(figure, devices):
     """A step of 8 batches of which each takes some 40 periods: one is full, and what is in it has numbers."""
     chain = make_case("random-chain", 1, layers=42, devices=devices).chain
     at = Allocation(device=np.arange(42) % devices, devices=devices)
-    asked = schedules.PipelineRequest(chain=chain, machines=Machines.alike(devices))
+    asked = schedules.ChainRequest(chain=chain, machines=Machines.alike(devices))
     made = replace(schedules._measured(asked, "free", at, back_to_back(chain, at)), periodic=True)
     top, large, below = figure(pipeline_chart.draw_pipeline, asked, made).axes
     periods = [dashed(axis) for axis in (top, large, below)]
