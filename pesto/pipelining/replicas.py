@@ -58,6 +58,20 @@ class Replicas:
         return ints(np.stack(result))
 
 
+def replicated_runs(chain: Chain, cluster: Cluster, line: Ints, batches: int) -> list[tuple[Replicas, Unrolled]]:
+    """Return stages shared by several devices, and their runs, the shortest first: of each number of stages, both ways.
+
+    line: the devices, places in the cluster, neighbours near each other. A stage's devices take batches in turn, or
+    each as many that follow each other.
+    """
+    result = list[tuple[Replicas, Unrolled]]()
+    for division in stage_divisions(chain, len(line)):
+        for in_turn in (True, False) if division[1].max() > 1 else ():
+            shared = place_replicas(chain, division, cluster, line, in_turn=in_turn)
+            result.append((shared, run_replicas(chain, shared, batches)))
+    return sorted(result, key=lambda each: each[1].step)
+
+
 def stage_divisions(chain: Chain, devices: int) -> list[tuple[Ints, Ints]]:
     """([S] first layers, [S] devices of each) for S = 1..P stages: least is the greatest of what a device or cut takes.
 

@@ -1,8 +1,7 @@
 """A training step in stages: folded, cut into a chain, and a chain's schedule laid over the ops of all micro-batches.
 
-The chain has ticks and bytes of each layer, and of what crosses each cut; each backward op stands beside the forward op
-that it belongs to. Without a flush the chain also counts versions of weights, whose reads are late. A schedule gives
-each op a device, and one order of all.
+Each backward op stands beside the forward op that it belongs to. Without a flush the chain also counts versions of
+weights, whose reads are late. A schedule gives each op a device, and one order of all.
 """
 
 import math

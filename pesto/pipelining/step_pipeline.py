@@ -19,14 +19,7 @@ from pesto.core.plans.plan import Plan, verify
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
-from pesto.pipelining.replicas import (
-    Replicas,
-    in_flight,
-    place_replicas,
-    run_replicas,
-    shared_step,
-    stage_divisions,
-)
+from pesto.pipelining.replicas import Replicas, in_flight, replicated_runs, shared_step
 from pesto.pipelining.schedules import (
     KEEPS,
     NAMES,
@@ -37,7 +30,6 @@ from pesto.pipelining.schedules import (
     gather_schedules,
 )
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
-from pesto.pipelining.unrolled import Unrolled
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, shortest_fitting
 from pesto.planning.solving.interrupt import hold, release
 from pesto.planning.solving.record import SolveRecord, make_plan
@@ -286,13 +278,8 @@ def best_replicated(staged: StagedStep) -> MappedSchedule:
     Those that the chain says are no shorter than one that was found to fit are left out; where none fits, the one that
     lacks least.
     """
-    chain, tries = staged.chain.chain, list[tuple[Replicas, Unrolled]]()
-    for division in stage_divisions(chain, len(staged.fast)):
-        for in_turn in (True, False) if division[1].max() > 1 else ():
-            shared = place_replicas(chain, division, staged.cluster, staged.fast, in_turn=in_turn)
-            tries.append((shared, run_replicas(chain, shared, staged.step.batches)))
     best: MappedSchedule | None = None
-    for shared, run in sorted(tries, key=lambda each: each[1].step):
+    for shared, run in replicated_runs(staged.chain.chain, staged.cluster, staged.fast, staged.step.batches):
         if best is not None and best.candidate is not None and best.fits and run.step >= best.candidate.makespan:
             break
         schedule = ChainSchedule(

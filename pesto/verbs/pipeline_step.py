@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pesto.core.errors import NothingFoundError, UsageError
+from pesto.core.files.disk import write_atomic
 from pesto.core.files.solver_files import load_chain, save_pattern
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import save
@@ -36,6 +37,19 @@ from solvers.pipelining.chain import Machines, MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 
 
+class PipelineFiles(NamedTuple):
+    """The files that are to be written of a pipeline."""
+
+    picture: Path | None
+    curve: Path | None
+    actions: Path | None
+    """What each rank does."""
+    stages: Path | None
+    """The stage and the devices of each op; of a step."""
+    out: Path | None
+    """The plan, of a chain the pattern."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pipelined:
     """A schedule of a chain in stages, as charts and other runtimes have it."""
@@ -50,25 +64,29 @@ class _Pipelined:
     interrupted: bool
     """True where Ctrl-C ended a search."""
 
-    def draw(self, form: str) -> bytes:
-        """Return the chart of the pipeline."""
-        return pipeline_chart.draw_pipeline(self.request, self.schedule, form, self.units)
-
-    def draw_curve(self, form: str) -> bytes | None:
-        """Return the curve of the least period over memory, whose points are searched for; None after Ctrl-C."""
+    def draw(self, files: PipelineFiles) -> bool:
+        """Write the pictures and what each rank does; False where Ctrl-C ended the search for points of the curve."""
+        if files.picture is not None:
+            form = files.picture.suffix.lower().lstrip(".")
+            chart = pipeline_chart.draw_pipeline(self.request, self.schedule, form, self.units)
+            write_atomic(files.picture, chart)
+        if files.actions is not None:
+            if self.schedule.run is None:
+                raise ValueError("a schedule that was chosen was laid out")
+            actions = rank_actions(self.schedule.rows, self.ranks, self.schedule.run)
+            write_atomic(files.actions, actions.encode())
+        if files.curve is None:
+            return True
         try:
             release()
             points = [] if received() else period_curve(self.request)
         except KeyboardInterrupt:
             points = []
         hold()
-        return pipeline_chart.draw_curve(points, self.title, form, self.units) if points else None
-
-    def actions(self) -> bytes:
-        """Return the actions of each rank, as `rank_actions`."""
-        if self.schedule.run is None:
-            raise ValueError("a schedule that was chosen was laid out")
-        return rank_actions(self.schedule.rows, self.ranks, self.schedule.run).encode()
+        if points:
+            form = files.curve.suffix.lower().lstrip(".")
+            write_atomic(files.curve, pipeline_chart.draw_curve(points, self.title, form, self.units))
+        return bool(points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,13 +95,13 @@ class PipelinedStep(_Pipelined):
 
     pipeline: StepPipeline
 
-    def save(self, path: Path) -> None:
-        """Write the plan."""
-        save(self.pipeline.plan, path)
-
-    def stages(self) -> bytes:
-        """Return the stage and the devices of each op, as `step_stages`."""
-        return step_stages(self.pipeline).encode()
+    def write(self, files: PipelineFiles) -> bool:
+        """Write the plan, the stages, and what `draw` writes."""
+        if files.out is not None:
+            save(self.pipeline.plan, files.out)
+        if files.stages is not None:
+            write_atomic(files.stages, step_stages(self.pipeline).encode())
+        return self.draw(files)
 
     def as_object(self, out: Path | None) -> dict[str, Any]:
         """Return what --json prints."""
@@ -101,10 +119,11 @@ class PipelinedChain(_Pipelined):
     pipeline: Pipeline
     instance: ChainInstance
 
-    def save(self, path: Path) -> None:
-        """Write the pattern, where it fits the memory."""
-        if self.schedule.fits:
-            save_pattern(chosen_pattern(self.pipeline, self.instance), path)
+    def write(self, files: PipelineFiles) -> bool:
+        """Write the pattern, where it fits the memory, and what `draw` writes."""
+        if files.out is not None and self.schedule.fits:
+            save_pattern(chosen_pattern(self.pipeline, self.instance), files.out)
+        return self.draw(files)
 
     def as_object(self, out: Path | None) -> dict[str, Any]:
         """Return what --json prints."""

@@ -14,10 +14,19 @@ from typing import Any
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern, pattern_from_starts, slower
+from solvers.pipelining.chain import (
+    Allocation,
+    Chain,
+    Machines,
+    MemoryModel,
+    Pattern,
+    line_of,
+    pattern_from_starts,
+    rows_of_layers,
+    slower,
+)
 from solvers.pipelining.contiguous import best_cuts
 from solvers.pipelining.pipeline_bounds import PeriodBound, best, of_machines
-from solvers.pipelining.stage_line import line_of, rows_of_layers
 from solvers.process.one_shot import answered
 
 GRACE_S = 5.0

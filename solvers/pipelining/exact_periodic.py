@@ -14,14 +14,17 @@ from solvers.pipelining.chain import (
     SEND_FORWARD,
     WEIGHT_GRADIENT,
     Allocation,
+    BatchLine,
     Chain,
     MemoryModel,
     Pattern,
+    line_of,
     pattern_from_starts,
+    pattern_of_line,
+    rows_of_layers,
 )
 from solvers.pipelining.modulo_wire import ChainSpec, ModuloResult
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.stage_line import BatchLine, line_of, pattern_of_line, rows_of_layers
 from solvers.process.one_shot import answered
 
 GRACE_S = 10.0

@@ -12,8 +12,18 @@ from heapq import heappop, heappush
 import numpy as np
 
 from solvers.arrays import ints
-from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Allocation, Chain, Pattern
-from solvers.pipelining.stage_line import Work, line_of, pattern_of_line
+from solvers.pipelining.chain import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Allocation,
+    Chain,
+    Pattern,
+    Work,
+    line_of,
+    pattern_of_line,
+)
 
 
 def gpipe(chain: Chain, allocation: Allocation, batches: int) -> Pattern:

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern, pattern_from_starts
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern, batch_rows, pattern_from_starts
 from solvers.pipelining.contiguous import Cuts, Keeps, best_cuts, bytes_lacking, larger
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.stage_line import rows_of_batch
 
 
 class Stages(NamedTuple):
@@ -91,7 +90,7 @@ def thinned(chain: Chain, allocation: Allocation, T: int, keep: tuple[int, int])
     ended, done = np.cumsum(stages.forward), np.cumsum(stages.backward)
     last = np.searchsorted(-group, -group, side="right") - 1
     back = ended[last] + (group - 1) * T + done[last] - done
-    rows = rows_of_batch(chain, allocation, ints(ended - stages.forward), ints(back))
+    rows = batch_rows(chain, allocation, ints(ended - stages.forward), ints(back))
     each = np.tile(rows, (k, 1))
     copy = np.repeat(np.arange(k), len(rows))
     each[:, 2], each[:, 3] = copy, each[:, 3] + T * (copy * n // k)

@@ -12,8 +12,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints, offsets
 from solvers.compiled.kernels import routine, subroutine
-from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern, pattern_from_starts, slower
-from solvers.pipelining.stage_line import rows_of_batch
+from solvers.pipelining.chain import Chain, Machines, MemoryModel, slower
 from solvers.problem import MOST
 
 NONE = -1
@@ -221,17 +220,3 @@ def _peaks(runs: BatchRuns, start: Ints, period: int, paper: bool) -> Ints:
                 there += runs.size[other] * (since // period - gone // period)
         result[runs.device[at]] = max(result[runs.device[at]], there)
     return result
-
-
-def quick_schedule(
-    chain: Chain, machines: Machines, on: ChainSums, device: Ints, period: int
-) -> tuple[Allocation, Pattern]:
-    """Return an allocation and its pattern, of the chain as the devices run it, at a period of `quick_period`."""
-    allocation = Allocation(device=device, devices=machines.devices)
-    seen = machines.on(chain, allocation)
-    _, start = quick_starts(on, device, period)
-    # Halves of runs and, between them, those of cuts; such as take no ticks have no rows.
-    met = np.ones(len(start) // 2, dtype=np.bool_)
-    met[1::2] = seen.transfers[allocation.crossed] > 0
-    ahead, back = ints(start[: len(met)][met]), ints(start[len(met) :][::-1][met])
-    return allocation, pattern_from_starts(allocation, 1, period, rows_of_batch(seen, allocation, ahead, back))

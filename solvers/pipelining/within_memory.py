@@ -19,11 +19,11 @@ from solvers.arrays import Floats, Ints, ints
 from solvers.compiled.interruption import struck
 from solvers.compiled.kernels import routine, subroutine
 from solvers.pipelining.any_allocation import least_load, with_one_batch
-from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern
+from solvers.pipelining.chain import Allocation, Chain, Machines, MemoryModel, Pattern, batch_rows, pattern_from_starts
 from solvers.pipelining.exact_periodic import ModuloTask, PeriodicProblem
 from solvers.pipelining.modulo_wire import RaceEnd, RaceImprovement, RaceRequest
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.quick_period import NONE, ChainSums, ground, lacking, quick_period, quick_schedule
+from solvers.pipelining.quick_period import NONE, ChainSums, ground, lacking, quick_period, quick_starts
 from solvers.process.one_shot import streamed
 
 
@@ -302,7 +302,15 @@ class _PeriodSearch:
             first = known[np.argmin(pool.value[known])] if len(known) else 0
             if len(known) and (self.best is None or pool.value[first] < self.best[1].period):
                 period = int(pool.value[first])
-                self._take(*quick_schedule(wanted.chain, wanted.machines, self.on, pool.device[first], period))
+                allocation = Allocation(device=pool.device[first], devices=devices)
+                seen = wanted.machines.on(wanted.chain, allocation)
+                _, start = quick_starts(self.on, pool.device[first], period)
+                # Halves of runs and, between them, those of cuts; such as take no ticks have no rows.
+                met = np.ones(len(start) // 2, dtype=np.bool_)
+                met[1::2] = seen.transfers[allocation.crossed] > 0
+                ahead, back = ints(start[: len(met)][met]), ints(start[len(met) :][::-1][met])
+                rows = batch_rows(seen, allocation, ahead, back)
+                self._take(allocation, pattern_from_starts(allocation, 1, period, rows))
 
     @property
     def longest(self) -> int:

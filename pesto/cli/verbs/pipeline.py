@@ -1,7 +1,6 @@
 """pesto pipeline: a training step, or a chain of layers, cut into stages, and the schedule of its batches."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
@@ -17,12 +16,12 @@ from pesto.cli.options import (
 from pesto.cli.printed import answer, aside, check_outputs, picture_format
 from pesto.cli.terminal import Terminal
 from pesto.core.errors import Exit, UsageError
-from pesto.core.files.disk import write_atomic
 from pesto.core.source import Source
 from pesto.planning.solving.interrupt import received
 from pesto.verbs.pipeline_step import (
     PipelinedChain,
     PipelinedStep,
+    PipelineFiles,
     SpreadLayers,
     pipeline_chain,
     pipeline_step,
@@ -75,13 +74,13 @@ def pipeline_command(
     With --max-load no batches are scheduled: layers are spread over the devices, with each one's load and a bound.
     Ends with 4 where nothing can fit the memory; with 5 where that is not proven, or what was asked for does not fit.
     """
-    files = _Files(picture, trade, actions, listed, out)
+    files = PipelineFiles(picture, trade, actions, listed, out)
     if max_load:
         refuse("--max-load schedules no batches", *_OF_SCHEDULES)
     if request.chain is None:
         refuse("a step's devices and memory are its cluster's", *_OF_CHAINS)
         source = request.step()
-        files.check(source.file if isinstance(source, Source) else None, as_json=as_json)
+        _check_files(files, source.file if isinstance(source, Source) else None, as_json=as_json)
         if max_load:
             return _tell_load(spread_step(request, Terminal(quiet=quiet)), as_json=as_json)
         if not request.options.asynchronous:
@@ -93,45 +92,24 @@ def pipeline_command(
         )
     refuse("a chain is of equal devices", "cluster")
     refuse("a chain has no ops", "search_s", "listed", "asynchronous", "updates_each")
-    files.check(request.chain, as_json=as_json)
+    _check_files(files, request.chain, as_json=as_json)
     if max_load:
         refuse("the load of a chain is of one batch", "micro_batches")
         return _tell_load(spread_chain(request), as_json=as_json)
     return _tell(pipeline_chain(request), files, as_json=as_json)
 
 
-class _Files(NamedTuple):
-    """The files that are to be written."""
-
-    picture: Path | None
-    trade: Path | None
-    actions: Path | None
-    listed: Path | None
-    out: Path | None
-
-    def check(self, given: Path | None, *, as_json: bool) -> None:
-        """Errors of `check_outputs` and `picture_format`, before anything is done."""
-        for path in (self.picture, self.trade):
-            picture_format(path)
-        outputs = [path for path in self if path is not None]
-        check_outputs(outputs, [given] if given is not None else [], as_json=as_json)
+def _check_files(files: PipelineFiles, given: Path | None, *, as_json: bool) -> None:
+    """Raise the errors of `check_outputs` and `picture_format`, before anything is done."""
+    for path in (files.picture, files.curve):
+        picture_format(path)
+    outputs = [path for path in files if path is not None]
+    check_outputs(outputs, [given] if given is not None else [], as_json=as_json)
 
 
-def _tell(pipelined: PipelinedStep | PipelinedChain, files: _Files, *, as_json: bool) -> None:
-    if files.out is not None:
-        pipelined.save(files.out)
-    if files.picture is not None:
-        write_atomic(files.picture, pipelined.draw(picture_format(files.picture)))
-    if files.actions is not None:
-        write_atomic(files.actions, pipelined.actions())
-    if files.listed is not None and isinstance(pipelined, PipelinedStep):
-        write_atomic(files.listed, pipelined.stages())
-    if files.trade is not None:
-        curve = pipelined.draw_curve(picture_format(files.trade))
-        if curve is None:
-            aside(f"interrupted: {files.trade} is not drawn")
-        else:
-            write_atomic(files.trade, curve)
+def _tell(pipelined: PipelinedStep | PipelinedChain, files: PipelineFiles, *, as_json: bool) -> None:
+    if not pipelined.write(files):
+        aside(f"interrupted: {files.curve} is not drawn")
     if as_json:
         answer(pipelined.as_object(files.out))
     else:
