@@ -5,7 +5,6 @@ Batches run one forward, one backward, with few in flight.
 """
 
 from dataclasses import dataclass
-from fractions import Fraction
 from heapq import heappop, heappush
 
 import numpy as np
@@ -13,8 +12,7 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.pipelining.unrolled import Unrolled
 from solvers.arrays import Floats, Ints, ints
-from solvers.pipelining.chain import BACKWARD, FORWARD, Chain
-from solvers.pipelining.pipeline_bounds import PeriodBound
+from solvers.pipelining.chain import BACKWARD, FORWARD, Chain, rows_of_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,7 +150,7 @@ def run_replicas(chain: Chain, stages: Replicas, batches: int, extra: int = 0) -
 
 class _ReplicaRun:
     def __init__(self, chain: Chain, stages: Replicas, batches: int, extra: int) -> None:
-        self.chain, self.batches = chain, batches
+        self.chain, self.batches, self.stage = chain, batches, stages.stage
         self.begin = stages.first.tolist()
         self.end = [*self.begin[1:], chain.layers]
         self.taker = stages.taker(batches).tolist()
@@ -181,13 +179,9 @@ class _ReplicaRun:
                 touched.add(device)
             for device in sorted(touched):
                 self._serve(device, now)
-        rows = []  # [5, l] kind, layer, batch, device and start of each layer of a stage's half
-        for kind, stage, batch, begin in self.rows:
-            layers = np.arange(self.begin[stage], self.end[stage])[:: 1 if kind == FORWARD else -1]
-            took = (self.chain.forward if kind == FORWARD else self.chain.backward)[layers]
-            same = [np.full(len(layers), value) for value in (kind, batch, self.taker[stage][batch])]
-            rows.append(np.stack([same[0], layers, *same[1:], begin + np.cumsum(took) - took]))
-        kinds, layer, batches, resource, start = np.concatenate(rows, axis=1)
+        rows = rows_of_layers(self.chain, ints(np.column_stack([self.begin, np.array(self.end) - 1])), self.rows)
+        kinds, layer, batches, start = rows.T
+        resource = np.array(self.taker)[self.stage[layer], batches]
         finish = start + self.chain.ticks(kinds, layer)
         order = np.lexsort((kinds, start))
         return Unrolled(
@@ -228,21 +222,3 @@ def in_flight(stages: Replicas, run: Unrolled) -> Ints:
         most = int(np.cumsum(change[np.lexsort((change, ticks))]).max(initial=0))
         result[first : last + 1] = np.maximum(result[first : last + 1], most)
     return ints(result)
-
-
-def shared_step(chain: Chain, stages: Replicas, batches: int) -> PeriodBound:
-    """Return a lower bound on the ticks of a step of so many micro-batches: its busiest device's work.
-
-    What comes before its stage, forward, and its load of these; or all that these wait for, with what comes before its
-    stage, backward. Gradients of weights may come last of all.
-    """
-    late, result, ahead, back = chain.weight_gradient, 0, 0, 0
-    for first, end, devices in zip(
-        stages.first.tolist(), [*stages.first[1:].tolist(), chain.layers], stages.devices, strict=True
-    ):
-        most, load, last = -(-batches // len(devices)), int(chain.loads[first:end].sum()), int(late[first:end].sum())
-        result = max(result, ahead + most * load, ahead + back + most * (load - last))
-        cut = int(chain.transfers[end - 1]) if end < chain.layers else 0
-        forward = int(chain.forward[first:end].sum())
-        ahead, back = ahead + forward + cut // 2, back + load - forward - last + cut - cut // 2
-    return PeriodBound(name="device", value=Fraction(result))

@@ -19,7 +19,7 @@ from pesto.core.plans.plan import Plan, verify
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
-from pesto.pipelining.replicas import Replicas, in_flight, replicated_runs, shared_step
+from pesto.pipelining.replicas import Replicas, in_flight, replicated_runs
 from pesto.pipelining.schedules import (
     KEEPS,
     NAMES,
@@ -36,7 +36,7 @@ from pesto.planning.solving.record import SolveRecord, make_plan
 from solvers.arrays import Ints, ints, rank_of
 from solvers.bounds import quick_bounds
 from solvers.compiled.interruption import struck
-from solvers.pipelining.chain import Machines
+from solvers.pipelining.chain import Chain, Machines
 from solvers.pipelining.one_f_one_b_star import fitting_cuts
 from solvers.pipelining.pipeline_bounds import PeriodBound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
@@ -289,6 +289,24 @@ def best_replicated(staged: StagedStep) -> MappedSchedule:
         result = staged.map_schedule(schedule)
         best = result if best is None else min(best, result, key=_worth)
     return best or MappedSchedule(schedule=ChainSchedule(name=REPLICATED, why="no stage can have several devices"))
+
+
+def shared_step(chain: Chain, stages: Replicas, batches: int) -> PeriodBound:
+    """Return a lower bound on the ticks of a step of so many micro-batches: its busiest device's work.
+
+    What comes before its stage, forward, and its load of these; or all that these wait for, with what comes before its
+    stage, backward. Gradients of weights may come last of all.
+    """
+    late, result, ahead, back = chain.weight_gradient, 0, 0, 0
+    for first, end, devices in zip(
+        stages.first.tolist(), [*stages.first[1:].tolist(), chain.layers], stages.devices, strict=True
+    ):
+        most, load, last = -(-batches // len(devices)), int(chain.loads[first:end].sum()), int(late[first:end].sum())
+        result = max(result, ahead + most * load, ahead + back + most * (load - last))
+        cut = int(chain.transfers[end - 1]) if end < chain.layers else 0
+        forward = int(chain.forward[first:end].sum())
+        ahead, back = ahead + forward + cut // 2, back + load - forward - last + cut - cut // 2
+    return PeriodBound(name="device", value=Fraction(result))
 
 
 def _worth(mapped: MappedSchedule) -> tuple[bool, int]:

@@ -404,7 +404,8 @@ def pattern_of_line(
 def rows_of_layers(chain: Chain, stages: Ints, starts: Ints | list[tuple[int, int, int, int]]) -> Ints:
     """Return [r, 4] kind, layer, batch and start: stages taken apart into layers that follow each other at once.
 
-    stages: [s, 3] as of `Allocation.stages`. starts: [n, 4] kind, stage, batch and start of each half or send.
+    stages: [s, 2] first and last layer of each, or as of `Allocation.stages`. starts: [n, 4] kind, stage, batch and
+    start of each half or send.
     """
     kind, stage, batch, begin = np.asarray(starts, dtype=np.int64).reshape(-1, 4).T
     first, last = stages[stage, 0], stages[stage, 1]

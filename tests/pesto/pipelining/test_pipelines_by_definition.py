@@ -13,9 +13,10 @@ from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
 from pesto.inputs.load import load_cluster
 from pesto.pipelining.max_load import chain_layers, spread_layers, step_layers
 from pesto.pipelining.pattern_certificate import matches_schedule
-from pesto.pipelining.replicas import Replicas, in_flight, run_replicas, shared_step
+from pesto.pipelining.replicas import Replicas, in_flight, run_replicas
 from pesto.pipelining.schedules import NAMES, ChainRequest, check_name
 from pesto.pipelining.staged_step import StagedStep
+from pesto.pipelining.step_pipeline import shared_step
 from pesto.pipelining.unrolled import rank_actions, unroll
 from solvers.arrays import ints
 from solvers.pipelining import chain as kinds

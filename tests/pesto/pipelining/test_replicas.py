@@ -8,9 +8,9 @@ from training_steps import pipelined, training_step
 
 from pesto.inputs.load import load_cluster
 from pesto.pipelining import step_pipeline
-from pesto.pipelining.replicas import Replicas, in_flight, place_replicas, run_replicas, shared_step, stage_divisions
+from pesto.pipelining.replicas import Replicas, in_flight, place_replicas, run_replicas, stage_divisions
 from pesto.pipelining.schedules import ChainSchedule
-from pesto.pipelining.step_pipeline import step_stages
+from pesto.pipelining.step_pipeline import shared_step, step_stages
 from solvers.arrays import ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, Chain
 
