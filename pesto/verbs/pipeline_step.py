@@ -186,7 +186,10 @@ def pipeline_step(request: PipelineRequest, context: Context) -> PipelinedStep:
         cluster = as_cluster(request.cluster)  # before the step, which takes seconds to read
         if options.search_s:
             raise UsageError.build("search is for steps with a flush", remedy="leave it out, or let the step flush")
-        trace = load_late(request.step(), quiet=context.quiet)
+        source = request.step()
+        if isinstance(source, Graph):
+            raise UsageError.build("a graph has the updates that it has", remedy="name the function it was traced from")
+        trace = load_late(source, quiet=context.quiet)
         found = pipeline_without_flush(trace, cluster, name, k=options.k, seconds=seconds, contiguous=contiguous)
     hold()
     return PipelinedStep(
