@@ -21,8 +21,8 @@ from solvers.base import Solver
 from solvers.bounds import quick_bounds
 from solvers.bounds.windows import ScheduleFacts, informed
 from solvers.checker import check
+from solvers.cpsat.exact import HORIZON, scale
 from solvers.cpsat.model import IntervalModel, add_hint, build
-from solvers.cpsat.scale import HORIZON, scale
 from solvers.cpsat.solver import CpSat, CpSatWindows
 from solvers.files.problem_json import load_problem
 from solvers.heuristics.list_solver import ListScheduler

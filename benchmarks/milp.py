@@ -35,7 +35,7 @@ from solvers.instances.table import make
 from solvers.milp.formulations import MakespanLimits, formulate
 from solvers.problem import Problem
 from solvers.result import Options, Result
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 
 SECONDS = {"formulations": 10.0, "starts": 60.0, "kept": 20.0}
 FORMULATIONS = {"formulations": ("tight", "paper"), "starts": ("tight",), "kept": ("tight",)}

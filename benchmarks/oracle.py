@@ -35,7 +35,7 @@ from solvers.milp.formulations import FORMULATIONS, HORIZON, MakespanLimits, for
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 from tests.oracles.exhaustive import exhaustive
 
 _SIZES = (1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 6, 7)

@@ -21,7 +21,7 @@ from solvers.milp.linear import Linear
 from solvers.milp.paper.program import PaperStyle, styled
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 from solvers.timing.rebuild import rebuild
 
 

@@ -20,7 +20,7 @@ from solvers.process import parent
 from solvers.process.judge import Judge
 from solvers.result import NOT_BEGUN, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 
 
 def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> SolverEntry:

@@ -18,7 +18,7 @@ by the work between i and j:
 - where i and j share a location that has no memory for all x, one x is elsewhere                      (`crowded`)
 
 The second is the bound of Papadimitriou and Yannakakis (1990) for delays between processors, without duplication and
-for a segment; the first that of `solvers.bounds.loads.preemptive`.
+for a segment; the first that of `solvers.bounds.quick_bounds.preemptive`.
 
 The start and the end of the schedule count as tasks without ticks: d(start, j) is a head, d(j, end) a tail, and
 d(start, end) a bound on the makespan. One sweep in topological order is the fixed point of all of this.
@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, rank_of
-from solvers.bounds.loads import preemptive_sorted
+from solvers.bounds.quick_bounds import preemptive_sorted
 from solvers.compiled.dag import topological_order
 from solvers.compiled.kernels import routine
 from solvers.problem import Problem

@@ -30,13 +30,12 @@ from solvers.bounds.interval_load import (
     IntervalLoads,
     least,
 )
-from solvers.bounds.loads import device_weights, device_work
+from solvers.bounds.quick_bounds import device_weights, device_work
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.kernels import kernel, routine, spliced, subkernel
 from solvers.problem import Problem
-from solvers.structure.paths import NEVER as NOWHERE
-from solvers.structure.paths import LocationPaths, paths_of
-from solvers.structure.units import units_of
+from solvers.structure.units import NEVER as NOWHERE
+from solvers.structure.units import LocationPaths, paths_of, units_of
 
 _COUNTED = 2048
 """Tasks, those of most work, that are counted as ancestors and descendants."""

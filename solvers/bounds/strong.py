@@ -12,7 +12,7 @@ from solvers.arrays import Ints, bools
 from solvers.base import Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.bounds.distances import DistanceArguments
-from solvers.bounds.loads import device_weights
+from solvers.bounds.quick_bounds import device_weights
 from solvers.bounds.windows import (
     ScheduleFacts,
     dense,
@@ -27,8 +27,7 @@ from solvers.compiled.kernels import routine
 from solvers.instances.plain import chain
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Limit, Options, Result
-from solvers.structure.paths import paths_of
-from solvers.structure.units import units_of
+from solvers.structure.units import paths_of, units_of
 
 VERSION = "1"
 """Changes when a bound may."""

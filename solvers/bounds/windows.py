@@ -15,13 +15,18 @@ import numpy as np
 from solvers.arrays import Bools, Ints, bools, ints
 from solvers.bounds.distances import DENSE, DistanceArguments, Distances, PathLengths, distances
 from solvers.bounds.distances import NEVER as NO_DISTANCE
-from solvers.bounds.loads import Jobs, device_weights, device_work, preemptive
-from solvers.bounds.memory_proof import fitting_units
-from solvers.bounds.quick_bounds import link_window, unit_load
+from solvers.bounds.quick_bounds import (
+    Jobs,
+    device_weights,
+    device_work,
+    fitting_units,
+    link_window,
+    preemptive,
+    unit_load,
+)
 from solvers.compiled.dag import connected, topological_order
 from solvers.problem import Problem
-from solvers.structure.paths import NEVER, LocationPaths, paths_of
-from solvers.structure.units import Units, units_of
+from solvers.structure.units import NEVER, LocationPaths, Units, paths_of, units_of
 
 _PATH_ROUNDS, _ROUNDS = 100, 30
 """Rounds of longest paths, and of all arguments, after which what is known must do."""

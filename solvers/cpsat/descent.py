@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.cpsat.timeline import ActivityTimeline, network_of, timeline_of
-from solvers.cpsat.window import FreeTasks, ScheduleCut, Window
+from solvers.cpsat.window import ActivityTimeline, FreeTasks, ScheduleCut, Window, network_of, timeline_of
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild

@@ -7,8 +7,7 @@ from solvers.base import Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.bounds.strong import compile_ahead, strong
 from solvers.cpsat.descent import Descent
-from solvers.cpsat.exact import RunLimits, RunOutcome, exact
-from solvers.cpsat.scale import HORIZON, Scaled, scale
+from solvers.cpsat.exact import HORIZON, RunLimits, RunOutcome, Scaled, exact, scale
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
 from solvers.timing.rebuild import rebuild

@@ -20,7 +20,7 @@ from solvers.milp.polishing import PolishSettings, polish
 from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome, run_program
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result, Status
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 from solvers.timing.rebuild import rebuild
 
 _POLISHED = ("tight",)

@@ -17,7 +17,6 @@ import numpy as np
 from solvers.arrays import Floats, Ints, ints, rank_of
 from solvers.compiled.kernels import inlined, kernel
 from solvers.problem import Problem
-from solvers.search.moves import propose
 from solvers.search.simulation import NEVER, STOPPED, RunBounds, simulate
 from solvers.search.walk_state import (
     BEST,
@@ -31,6 +30,7 @@ from solvers.search.walk_state import (
     begin_at,
     lane_for,
     overload,
+    propose,
     trace_critical,
     undo,
     uniform,
@@ -42,7 +42,7 @@ from solvers.timing.replay import bottom_levels, prepare, replay
 _FRESH = 64
 """Accepted changes after which the critical chain is traced again."""
 _KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
-"""Shares of the kinds of moves, in the order of `solvers.search.moves`."""
+"""Shares of the kinds of moves, in the order of `solvers.search.walk_state`."""
 _STRETCH, _CHANGES = 2_000_000, 2_000
 """Tasks times changes of one stretch, and the greatest number of changes: some 30 ms or less."""
 _PAUSE = 16

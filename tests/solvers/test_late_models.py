@@ -14,7 +14,7 @@ from solvers.bounds import quick_bounds
 from solvers.instances.table import make
 from solvers.milp.formulations import FORMULATIONS, MakespanLimits, formulate
 from solvers.milp.paper import rows
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 
 STUB = Path(__file__).resolve().parent / "stubs" / "late_cpsat.py"
 GRID = make("lstm-grid", layers=3, steps=4, gpus=4)

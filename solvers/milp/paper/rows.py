@@ -15,9 +15,8 @@ from solvers.compiled.dag import topological_order
 from solvers.milp.paper.affine import Affine, AffineBuilder
 from solvers.milp.paper.codes import Codes
 from solvers.problem import Problem
-from solvers.structure.paths import serial
 from solvers.structure.symmetry import paths_of_links
-from solvers.structure.units import Units, units_of
+from solvers.structure.units import Units, serial, units_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

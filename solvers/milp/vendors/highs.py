@@ -12,8 +12,16 @@ from solvers.arrays import Floats
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, iterations, left_behind, no_optimum
-from solvers.milp.vendors.relay import CallbackRelay
+from solvers.milp.vendor import (
+    CallbackRelay,
+    RunRequest,
+    VendorListener,
+    VendorOutcome,
+    ended,
+    iterations,
+    left_behind,
+    no_optimum,
+)
 from solvers.result import Limit, Status
 
 _PER_CALL = 30.0

@@ -13,8 +13,7 @@ from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.program_text import mps_file
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import RunRequest, VendorListener, VendorOutcome, ended, iterations, no_optimum
-from solvers.milp.vendors.relay import CallbackRelay
+from solvers.milp.vendor import CallbackRelay, RunRequest, VendorListener, VendorOutcome, ended, iterations, no_optimum
 from solvers.result import Limit, Status
 
 _STATUSES = {

@@ -14,7 +14,7 @@ from solvers.instances import table
 from solvers.instances.plain import chain, fork, layered, lstm_grid, series_parallel
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.structure.paths import paths_of
+from solvers.structure.units import paths_of
 
 F = FORBIDDEN
 LONG = 1e9

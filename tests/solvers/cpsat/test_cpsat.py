@@ -11,8 +11,8 @@ import pytest
 
 from solvers.api import solve
 from solvers.checker import check
+from solvers.cpsat.exact import scale, serial
 from solvers.cpsat.model import pools
-from solvers.cpsat.scale import scale, serial
 from solvers.instances.plain import fork, layered
 from solvers.instances.random import Features, generate
 from solvers.problem import Problem

@@ -15,8 +15,7 @@ from solvers.base import SolverEntry
 from solvers.bounds import quick_bounds
 from solvers.cpsat.descent import KINDS, Neighbours, period, relatives, surroundings
 from solvers.cpsat.exact import throttled
-from solvers.cpsat.timeline import network_of, timeline_of
-from solvers.cpsat.window import FreeTasks, ScheduleCut
+from solvers.cpsat.window import FreeTasks, ScheduleCut, network_of, timeline_of
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.plain import chain, lstm_grid, on_equal_gpus
 from solvers.instances.random import generate

@@ -16,7 +16,6 @@ from solvers.arrays import Ints, rank_of
 from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.baechi.graph import OperatorGraph, fused, graph_of, weights_of
-from solvers.heuristics.baechi.list_pass import schedule
 from solvers.heuristics.baechi.placers import (
     favourites,
     greedy,
@@ -25,6 +24,7 @@ from solvers.heuristics.baechi.placers import (
     place_by_m_sct,
     place_by_m_topo,
     require_room,
+    schedule,
     waiting_rules,
 )
 from solvers.heuristics.methods import NoRoomError
@@ -285,7 +285,7 @@ from test_baechi import in_order, make, whole
 from exhaustive import exhaustive
 from solvers.heuristics.baechi.placers import favourites, rounded, waiting_rules
 from solvers.heuristics.baechi.graph import weights_of
-from solvers.heuristics.baechi.list_pass import schedule
+from solvers.heuristics.baechi.placers import schedule
 from solvers.heuristics.baechi.linear_program import shares
 from solvers.result import Options
 

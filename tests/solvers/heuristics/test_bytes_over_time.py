@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from solvers.heuristics.overflow.try_move import add, highest, levels_of, peak_at
+from solvers.heuristics.overflow.move_out import add, highest, levels_of, peak_at
 
 
 def test_trees_equal_arrays() -> None:

@@ -13,10 +13,18 @@ from solvers.compiled.dag import topological_order
 from solvers.footprint import Footprint
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.overflow import buffers, move_out
-from solvers.heuristics.overflow.buffers import bytes_at, lives_of
+from solvers.heuristics.overflow.buffers import (
+    bytes_at,
+    fronts_of,
+    held_for,
+    hold,
+    lives_of,
+    scratch_for,
+    shift,
+    take_back,
+)
 from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.move_out import location_of, move_cost, relieved
-from solvers.heuristics.overflow.potential import fronts_of, held_for, hold, scratch_for, shift, take_back
 from solvers.heuristics.overflow.relief import relieve
 from solvers.instances.random import Features, generate
 from solvers.memory.usage import over_time, usage

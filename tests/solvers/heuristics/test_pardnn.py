@@ -7,8 +7,7 @@ import pytest
 
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn.emulator import emulate
-from solvers.heuristics.pardnn.mapping import mapped, potentials, spans_of
-from solvers.heuristics.pardnn.place import limits, placed_levels, swap, switched
+from solvers.heuristics.pardnn.place import limits, mapped, placed_levels, potentials, spans_of, swap, switched
 from solvers.heuristics.pardnn.slicing import levels, sliced, weights_of
 from solvers.instances.random import generate
 from solvers.instances.table import make

@@ -16,10 +16,9 @@ from solvers import Options
 from solvers.base import SolverEntry
 from solvers.instances.random import generate
 from solvers.milp.linear import LinearBuilder
-from solvers.milp.vendor import LOST, RunRequest
+from solvers.milp.vendor import LOST, CallbackRelay, RunRequest
 from solvers.milp.vendors import cbc
 from solvers.milp.vendors.cbc import CbcLog
-from solvers.milp.vendors.relay import CallbackRelay
 
 STUB = Path(__file__).parents[1] / "stubs" / "late_cbc.py"
 ASK = {"seconds": 600.0, "gap": 0.0, "seed": 0, "threads": 1, "start": np.array([9.0])}

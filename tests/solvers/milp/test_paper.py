@@ -13,7 +13,7 @@ from solvers.milp.formulations import HORIZON, MakespanLimits, formulate
 from solvers.milp.paper.program import PaperStyle, build, styled
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 from solvers.timing.rebuild import rebuild
 
 

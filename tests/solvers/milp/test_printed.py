@@ -20,8 +20,7 @@ from solvers.instances.plain import per_edge as each_edge
 from solvers.instances.random import generate
 from solvers.milp import printed_form as printed
 from solvers.milp.formulations import FORMULATIONS, MakespanLimits, formulate
-from solvers.structure.paths import serial
-from solvers.structure.units import balanced
+from solvers.structure.units import balanced, serial
 
 STUB = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "printed_agreement.py"
 
@@ -170,7 +169,7 @@ def test_values_become_a_schedule_or_are_refused(cases):
 
 def test_more_pairs_than_the_program_orders_are_named(monkeypatch):
     """`tight` leaves out pairs beyond a number, so that its optimum may be too small: no file for others then."""
-    monkeypatch.setattr("solvers.milp.tight.lanes.MOST", 2)
+    monkeypatch.setattr("solvers.milp.tight.program.MOST", 2)
     monkeypatch.setattr("solvers.milp.tight.program.MOST", 2)
     with pytest.raises(ValueError, match="orders 2 pairs"):
         program_text(fork(9), "tight")

@@ -19,7 +19,7 @@ from solvers.instances.random import Features, generate
 from solvers.milp import formulations
 from solvers.milp.formulations import FORMULATIONS, MakespanLimits, NoScheduleError, formulate
 from solvers.milp.solver import Milp
-from solvers.milp.tight import lanes as pairs
+from solvers.milp.tight import program as pairs
 from solvers.milp.tight.program import build
 from solvers.milp.tight.times import windows_of
 from solvers.milp.vendor import ended

@@ -10,8 +10,7 @@ import pytest
 from solvers.checker import check
 from solvers.instances.plain import on_equal_gpus
 from solvers.milp.formulations import MakespanLimits
-from solvers.milp.tight.lanes import LaneJob
-from solvers.milp.tight.program import CUTS, _ends, build
+from solvers.milp.tight.program import CUTS, LaneJob, _ends, build
 from solvers.milp.tight.times import _reduced
 from solvers.problem import FORBIDDEN
 

@@ -16,10 +16,9 @@ import pytest
 
 from solvers.milp.linear import INFINITY, LinearBuilder
 from solvers.milp.program_text import mps_file, write_mps
-from solvers.milp.vendor import RunRequest
+from solvers.milp.vendor import CallbackRelay, RunRequest
 from solvers.milp.vendors import cbc
 from solvers.milp.vendors.cbc import CbcLog
-from solvers.milp.vendors.relay import CallbackRelay
 
 CASES = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "vendor_cases.py"
 MODULES = {
@@ -284,7 +283,7 @@ def test_a_relay_cuts_lines_and_keeps_only_better_bounds():
 
 def test_a_vendor_that_ignores_its_limit_is_left_behind(monkeypatch):
     """A call that sleeps past the limit is no longer waited for, nor heard."""
-    monkeypatch.setattr("solvers.milp.vendors.relay.GRACE_S", 0.1)
+    monkeypatch.setattr("solvers.milp.vendor.GRACE_S", 0.1)
     import threading
 
     ear, woken = Ear(), threading.Event()

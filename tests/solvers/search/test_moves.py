@@ -11,9 +11,28 @@ from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.search.annealing import Cooling, Orders, PointValue, Temperature, Walk, WalkBudget, anneal, walk_all
-from solvers.search.moves import BALL, CLUSTER, FAMILY, KINDS, SHIFTED, SOONER, SWAP, propose
 from solvers.search.simulation import NEVER, STOPPED, RunBounds, simulate
-from solvers.search.walk_state import BEST, COST, MOVED, SLID, STATES, TAKEN, begin_at, holder, lane_for, overload, undo
+from solvers.search.walk_state import (
+    BALL,
+    BEST,
+    CLUSTER,
+    COST,
+    FAMILY,
+    KINDS,
+    MOVED,
+    SHIFTED,
+    SLID,
+    SOONER,
+    STATES,
+    SWAP,
+    TAKEN,
+    begin_at,
+    holder,
+    lane_for,
+    overload,
+    propose,
+    undo,
+)
 from solvers.search.workspace import Workspace, clusters_of, network_of
 from solvers.structure.units import placeable_units, units_of
 from solvers.timing.replay import bottom_levels, replay

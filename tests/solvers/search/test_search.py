@@ -14,9 +14,8 @@ from solvers.instances.plain import lstm_grid
 from solvers.instances.random import generate
 from solvers.result import Options, Status
 from solvers.search.annealing import Cooling, Orders, PointValue, Temperature, Walk, WalkBudget, anneal, walk_all
-from solvers.search.moves import KINDS, propose
 from solvers.search.solver import LocalSearch
-from solvers.search.walk_state import BEST, COST, MOVED, SLID, TAKEN, lane_for, undo
+from solvers.search.walk_state import BEST, COST, KINDS, MOVED, SLID, TAKEN, lane_for, propose, undo
 from solvers.search.workspace import Solution, Workspace
 from solvers.timing.replay import replay
 

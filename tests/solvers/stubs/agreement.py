@@ -13,8 +13,8 @@ from exhaustive import exhaustive
 from ortools.sat.python import cp_model
 
 from solvers.checker import check
+from solvers.cpsat.exact import scale
 from solvers.cpsat.model import add_hint, build
-from solvers.cpsat.scale import scale
 from solvers.cpsat.solver import CpSat
 from solvers.instances.random import EVERYTHING, Features, generate
 from solvers.result import Options

@@ -9,11 +9,11 @@ from solvers.bounds import quick_bounds
 from solvers.cpsat import exact, model
 from solvers.cpsat.descent import NeighbourhoodResult, Neighbours, search
 from solvers.cpsat.solver import CpSat
-from solvers.cpsat.timeline import network_of, timeline_of
+from solvers.cpsat.window import network_of, timeline_of
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.table import make
 from solvers.result import Limit, Options, Status
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 
 GRID = make("lstm-grid", layers=3, steps=4, gpus=4)
 

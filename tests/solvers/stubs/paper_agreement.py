@@ -20,7 +20,7 @@ from solvers.instances.random import EVERYTHING, generate
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.paper.program import PaperStyle, build, styled
 from solvers.milp.paper.rows import unshared
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 from solvers.timing.rebuild import rebuild
 
 PER_EDGE = replace(EVERYTHING, shared_payloads=False)

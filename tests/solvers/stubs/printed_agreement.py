@@ -23,7 +23,7 @@ from solvers import program_schedule, program_text
 from solvers.checker import check
 from solvers.instances.random import EVERYTHING, generate
 from solvers.milp.formulations import FORMULATIONS, MakespanLimits, formulate
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 from solvers.timing.rebuild import rebuild
 
 PER_EDGE = replace(EVERYTHING, shared_payloads=False)

@@ -20,7 +20,7 @@ from solvers.milp.tight.program import build
 from solvers.milp.vendor import RunRequest, run_program
 from solvers.milp.vendors.highs import run
 from solvers.problem import FORBIDDEN
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 from solvers.timing.rebuild import rebuild
 
 ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=False, long_paths=False, memory=False)

@@ -13,10 +13,10 @@ import numpy as np
 from programs import contended, infeasible, job_shop, random_program, real_only, unbounded
 
 from solvers.base import UnavailableError
+from solvers.milp import vendor as relay
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.tight.program import build
 from solvers.milp.vendor import RunRequest
-from solvers.milp.vendors import relay
 
 ASK = {"gap": 0.0, "seed": 2**40, "threads": 1, "start": None}
 

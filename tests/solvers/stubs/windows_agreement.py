@@ -16,11 +16,10 @@ from solvers.bounds.windows import informed
 from solvers.checker import check
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.model import add_hint, build, rough_schedule
-from solvers.cpsat.timeline import network_of, timeline_of
-from solvers.cpsat.window import FreeTasks, ScheduleCut, Window
+from solvers.cpsat.window import FreeTasks, ScheduleCut, Window, network_of, timeline_of
 from solvers.instances.random import EVERYTHING, Features, generate, random_order
 from solvers.schedule import Schedule
-from solvers.structure.paths import serial
+from solvers.structure.units import serial
 from solvers.timing.rebuild import rebuild
 
 ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=False, long_paths=False, memory=False)

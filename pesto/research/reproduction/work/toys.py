@@ -7,10 +7,10 @@ import numpy as np
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key
 from solvers import Footprint, Options, Problem, Status, api
 from solvers.arrays import Ints
-from solvers.heuristics.pardnn import mapping
+from solvers.heuristics.pardnn import place
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn.emulator import emulate
-from solvers.heuristics.pardnn.mapping import spans_of
+from solvers.heuristics.pardnn.place import spans_of
 from solvers.heuristics.pardnn.slicing import levels, sliced, weights_of
 from solvers.memory.usage import usage
 from solvers.timing.replay import replay
@@ -101,7 +101,7 @@ def mapped(key: Key, settings: CellSettings) -> Found:
     spans, result = spans_of(w, clusters, top), {}
     for name, aware in (("LALB", True), ("GLB", False)):
         device = np.empty(problem.tasks, dtype=np.int64)
-        device[w.task] = mapping.mapped(w, clusters, spans, level_aware=aware).place
+        device[w.task] = place.mapped(w, clusters, spans, level_aware=aware).place
         result[name] = emulate(problem, device).makespan
     refined = emulate(problem, pardnn.place(problem, Options()).device).makespan
     return {"makespan": {**result, "LALB, refined": refined}}
