@@ -27,7 +27,7 @@ from solvers.memory.peaks import gauge, peaks
 from solvers.memory.usage import usage
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.timing.loop import run_listed, state_for
+from solvers.timing.loop import run_tasks, state_for
 from solvers.timing.replay import bottom_levels, fifo, makespan, prepare, replay
 
 _SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -60,7 +60,7 @@ def runs(problem: Problem, device: Ints) -> list[float]:
     send_rank, state = send_ranks(problem, device, rank), state_for(g, device)
     calls: list[Callable[[], object]] = [
         lambda: makespan(g, device, order, state=state),
-        lambda: run_listed(g, state_for(g, device), device, by_level),
+        lambda: run_tasks(g, device, by_level, rule="listed"),
         lambda: replay(problem, device, rank, prepared=g),
         lambda: replay(problem, device, priority, strict=False, prepared=g),
         lambda: replay(problem, device, rank, send_rank=send_rank, prepared=g),

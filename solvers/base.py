@@ -3,7 +3,7 @@
 import importlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Protocol, runtime_checkable
@@ -66,6 +66,50 @@ class Compiling(Protocol):
     def compile_ahead(self) -> None:
         """Compile what a solve will run."""
         ...
+
+
+_MEMORY = 0.95
+"""Weight of a kind's past after its next search (decay factor)."""
+
+
+class AdaptiveKinds:
+    """Draws kinds of neighbourhoods, more often those that pay; the size of a kind follows how its searches end.
+
+    The same random numbers and outcomes give the same draws.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        rng: np.random.Generator,
+        *,
+        first: float,
+        sizes: tuple[float, float],
+        rates: tuple[float, float],
+        even: float,
+    ) -> None:
+        """Begin every kind at the size `first`.
+
+        sizes: least and greatest size. rates: factors on it after a search to the end, and after another. even: share
+        of the draws that all kinds divide evenly.
+        """
+        self._rng, self._sizes, self._rates, self._even = rng, sizes, rates, even
+        self._size = dict.fromkeys(names, first)
+        self._gain, self._effort = dict.fromkeys(self._size, 1.0), dict.fromkeys(self._size, 1.0)
+
+    def draw(self, names: Sequence[str]) -> tuple[str, int]:
+        """Return one of some kinds, and its size."""
+        paid = np.array([self._gain[name] / self._effort[name] for name in names])
+        share = self._even / len(names) + (1 - self._even) * paid / paid.sum()
+        name = names[int(self._rng.choice(len(names), p=share / share.sum()))]
+        return name, int(self._size[name])
+
+    def learn(self, name: str, *, closed: bool, better: bool, effort: float) -> None:
+        """Take in how a search of a kind went: to its end, with something better found, at which effort."""
+        (least, most), (grow, shrink) = self._sizes, self._rates
+        self._size[name] = min(max(self._size[name] * (grow if closed else shrink), least), most)
+        self._gain[name] = _MEMORY * self._gain[name] + better
+        self._effort[name] = _MEMORY * self._effort[name] + effort
 
 
 OWN = "pesto-placement"

@@ -152,6 +152,30 @@ class Problem:
         return int(self.holds.max(initial=-1)) + 1
 
 
+def least_ticks(problem: Problem) -> Ints:
+    """Return [n] ticks of each task on the device that runs it fastest."""
+    return np.where(problem.allowed, problem.duration, np.iinfo(np.int64).max).min(axis=1)
+
+
+def mean_ticks(problem: Problem) -> Ints:
+    """Return [n] mean ticks of each task over the devices that can run it, rounded up, as in HEFT (Topcuoglu 2002)."""
+    allowed = np.count_nonzero(problem.allowed, axis=1)
+    return -(-np.where(problem.allowed, problem.duration, 0).sum(axis=1) // allowed)
+
+
+def mean_transfers(problem: Problem, places: Ints | None = None) -> Ints:
+    """Return [p] mean ticks of each payload over all ordered pairs of `places`, rounded; 0 without a pair.
+
+    places: locations; None for all.
+    """
+    places = np.arange(problem.locations) if places is None else places
+    if len(places) < 2:
+        return np.zeros(problem.payloads, dtype=np.int64)
+    pairs = problem.path_class[np.ix_(places, places)][~np.eye(len(places), dtype=bool)]
+    share = np.bincount(pairs, minlength=problem.transfer.shape[1]) / len(pairs)
+    return np.rint(problem.transfer @ share).astype(np.int64)
+
+
 def _shapes(p: Problem) -> None:
     if p.duration.ndim != 2 or p.transfer.ndim != 2:
         raise ValueError("duration must be [tasks, devices] and transfer [payloads, path classes]")

@@ -116,7 +116,14 @@ def _sweep(
     (offset, other, near, far), (place, number, sites), (rows, own), (known, reach) = edges, columns, claims, tables
     for k in range(len(number)):
         x = len(number) - 1 - k if back else k
-        _tie(tasks, place, x, reach)
+        # Tasks of one unit, or with one location for both, cannot be apart; those without a common one, not together.
+        for a in range(1, len(place) - 1):
+            if reach.near[x, a] >= 0:
+                one, two = tasks.sites[place[a]], tasks.sites[x]
+                if one & two == 0:
+                    reach.near[x, a] = CANNOT
+                if tasks.unit[place[a]] == tasks.unit[x] or (one == two and one & (one - 1) == 0):
+                    reach.far[x, a] = CANNOT
         j = number[x]
         for c in range(own[j], own[j + 1] if j > 0 else own[j]):
             b = rows[c, 1] if back else rows[c, 0]
@@ -158,18 +165,6 @@ def _send(
         far[z, a] = max(far[z, a], min(CANNOT, other))
 
 
-@routine
-def _tie(tasks: OrderedTasks, place: Ints, x: int, reach: AnchorDistances) -> None:
-    """Tasks of one unit, or with one location for both, cannot be apart; those without a common one, not together."""
-    for a in range(1, len(place) - 1):
-        if reach.near[x, a] >= 0:
-            one, two = tasks.sites[place[a]], tasks.sites[x]
-            if one & two == 0:
-                reach.near[x, a] = CANNOT
-            if tasks.unit[place[a]] == tasks.unit[x] or (one == two and one & (one - 1) == 0):
-                reach.far[x, a] = CANNOT
-
-
 _MOST = 2**46
 """Exclusive upper limit of ticks and thresholds, so that all sums are exact."""
 _LOCATIONS = 60
@@ -200,7 +195,7 @@ def follows(problem: Problem, evidence: Evidence) -> int:
     columns = [np.ascontiguousarray(table.T) for table in (*forward, *backward)]
     for claim in map(Claim._make, claims.tolist()):
         room = _DeviceCapacity.of(problem, evidence.weights[claim.weight])
-        if not _refuted(claim, _tasks_between(tasks, anchors, columns, claim, work[claim.weight]), room):
+        if not _refutes(claim, tasks, anchors, columns, work[claim.weight], room):
             raise EvidenceError(f"anchors {claim.first} and {claim.last} are not shown to be {claim.ticks} ticks apart")
     whole = forward.near[:, 0] + tasks.took + backward.near[:, -1]
     last = claims[(claims[:, 0] == 0) & (claims[:, 1] == len(anchors) + 1)]
@@ -230,36 +225,6 @@ def _read(p: Problem, evidence: Evidence, position: Ints) -> tuple[Ints, Ints]:
     return anchors, claims
 
 
-class _IntervalTasks(NamedTuple):
-    """The tasks between two anchors as arrays of [x] entries, in ticks."""
-
-    work: Ints
-    near_head: Ints
-    far_head: Ints
-    near_tail: Ints
-    far_tail: Ints
-    took: Ints
-    third: Bools
-    """True if a third location is possible."""
-
-
-def _tasks_between(tasks: OrderedTasks, anchors: Ints, columns: list[Ints], claim: Claim, work: Ints) -> _IntervalTasks:
-    """Return the tasks with work between the two anchors of a claim; `columns` are the distances by anchor."""
-    ends = len(anchors) + 1
-    low = anchors[claim.first - 1] + 1 if claim.first > 0 else 0
-    high = anchors[claim.last - 1] if claim.last < ends else len(work)
-    rows = zip(columns, (claim.first, claim.first, claim.last, claim.last), strict=True)
-    nh, fh, nt, ft = (table[column, low:high] for table, column in rows)
-    some = np.flatnonzero((nh >= 0) & (nt >= 0) & (work[low:high] > 0))
-    third = np.zeros(len(some), dtype=np.bool_)
-    if claim.first > 0 and claim.last < ends:
-        sites = tasks.sites[low:high][some] | tasks.sites[low - 1] | tasks.sites[high]
-        third = (sites & (sites - 1)) & ((sites & (sites - 1)) - 1) > 0
-    return _IntervalTasks(
-        work[low:high][some], nh[some], fh[some], nt[some], ft[some], tasks.took[low:high][some], third
-    )
-
-
 class _DeviceCapacity(NamedTuple):
     """The sum of the weights of the devices, and the most at one location."""
 
@@ -287,26 +252,43 @@ class _DeviceCapacity(NamedTuple):
         return found
 
 
-def _refuted(claim: Claim, o: _IntervalTasks, room: _DeviceCapacity) -> bool:
-    """Return True if one tick less than the claim has no room for what it says."""
+def _refutes(
+    claim: Claim, tasks: OrderedTasks, anchors: Ints, columns: list[Ints], work: Ints, room: _DeviceCapacity
+) -> bool:
+    """Return True if one tick less than the claim has no room for what it says.
+
+    columns: the distances by anchor. work: [n] weighted ticks of each position.
+    """
+    # The tasks with work between the two anchors, and which of them can be at a third location.
+    ends = len(anchors) + 1
+    low = anchors[claim.first - 1] + 1 if claim.first > 0 else 0
+    high = anchors[claim.last - 1] if claim.last < ends else len(work)
+    rows = zip(columns, (claim.first, claim.first, claim.last, claim.last), strict=True)
+    nh, fh, nt, ft = (table[column, low:high] for table, column in rows)
+    some = np.flatnonzero((nh >= 0) & (nt >= 0) & (work[low:high] > 0))
+    work, took = work[low:high][some], tasks.took[low:high][some]
+    near_head, far_head, near_tail, far_tail = nh[some], fh[some], nt[some], ft[some]
     limit, apart = claim.ticks - 1, claim.far > 0
-    tail, away = (o.far_tail, o.near_tail) if apart else (o.near_tail, o.far_tail)
-    here, there = o.near_head + o.took + tail <= limit, o.far_head + o.took + away <= limit
-    third = o.third & (o.far_head + o.took + o.far_tail <= limit) if apart else np.zeros_like(here)
+    tail, away = (far_tail, near_tail) if apart else (near_tail, far_tail)
+    here, there = near_head + took + tail <= limit, far_head + took + away <= limit
+    third = np.zeros_like(here)
+    if apart and claim.first > 0 and claim.last < ends:
+        sites = tasks.sites[low:high][some] | tasks.sites[low - 1] | tasks.sites[high]
+        several = (sites & (sites - 1)) & ((sites & (sites - 1)) - 1) > 0
+        third = several & (far_head + took + far_tail <= limit)
     if claim.kind == NOWHERE:
         return bool((~(here | there | third)).any())
-    some = np.minimum(o.near_head, o.far_head) >= claim.head
-    some &= np.minimum(o.near_tail, o.far_tail) >= claim.tail
-    work = int(o.work[some].sum())
+    inside = np.minimum(near_head, far_head) >= claim.head
+    inside &= np.minimum(near_tail, far_tail) >= claim.tail
     if claim.kind == ALL:
-        ways = ((here, o.near_head, tail), (there, o.far_head, away), (third, o.far_head, o.far_tail))
-        spans = [_span(some & can, head, rest, limit) for can, head, rest in ways]
-        return work > room.of_spans(*spans, apart=apart)
+        sites_ = ((here, near_head, tail), (there, far_head, away), (third, far_head, far_tail))
+        spans = [_span(inside & can, head, rest, limit) for can, head, rest in sites_]
+        return int(work[inside].sum()) > room.of_spans(*spans, apart=apart)
     if claim.kind == HERE:
-        only = some & here & ~there & ~third
-        return int(o.work[only].sum()) > room.most * _span(only, o.near_head, tail, limit)
-    only = some & there & ~here & ~third
-    return apart and claim.kind == THERE and int(o.work[only].sum()) > room.most * _span(only, o.far_head, away, limit)
+        only = inside & here & ~there & ~third
+        return int(work[only].sum()) > room.most * _span(only, near_head, tail, limit)
+    only = inside & there & ~here & ~third
+    return apart and claim.kind == THERE and int(work[only].sum()) > room.most * _span(only, far_head, away, limit)
 
 
 def _span(some: Bools, head: Ints, tail: Ints, limit: int) -> int:

@@ -381,30 +381,24 @@ def _fill(t: DistanceTable, arguments: DistanceArguments) -> None:
             # The effort is limited, and goes to pairs in the order in which their distances become final. The ends of
             # the schedule are looked at in any case: their distances are the windows of tasks and the bound itself.
             if effort > 0 or i == 0 or j == last:
-                effort -= _raise(t, i, j, arguments)
+                inside = between(t, i, j)
+                effort -= len(inside) * (len(inside) + 8)
+                if len(inside) > 0:
+                    ticks = packed(t, i, j, inside) if arguments.work else 0
+                    if arguments.spread:
+                        ticks = max(ticks, spread(t, i, j, inside))
+                    t.near[j, i], t.far[j, i] = max(t.near[j, i], ticks), max(t.far[j, i], ticks)
+                    if arguments.memory and i > 0 and j < last:
+                        t.near[j, i] = max(t.near[j, i], crowded(t, i, j, inside))
+                    t.least[j, i] = min(t.near[j, i], t.far[j, i])
+                    if arguments.forced:
+                        t.near[j, i], t.far[j, i] = forced(t, i, j, inside)
+                        t.least[j, i] = min(t.near[j, i], t.far[j, i])
             if i > 0:
                 _pass_on(t, i, j)
         if t.least[j, 0] >= NEVER:
             t.least[last, 0] = NEVER
             return
-
-
-@routine
-def _raise(t: DistanceTable, i: int, j: int, arguments: DistanceArguments) -> int:
-    """Raise the distances of i and j by what is between the two; return the number of tasks looked at."""
-    inside = between(t, i, j)
-    if len(inside) > 0:
-        ticks = packed(t, i, j, inside) if arguments.work else 0
-        if arguments.spread:
-            ticks = max(ticks, spread(t, i, j, inside))
-        t.near[j, i], t.far[j, i] = max(t.near[j, i], ticks), max(t.far[j, i], ticks)
-        if arguments.memory and i > 0 and j < len(t.took) - 1:
-            t.near[j, i] = max(t.near[j, i], crowded(t, i, j, inside))
-        t.least[j, i] = min(t.near[j, i], t.far[j, i])
-    if arguments.forced and len(inside) > 0:
-        t.near[j, i], t.far[j, i] = forced(t, i, j, inside)
-        t.least[j, i] = min(t.near[j, i], t.far[j, i])
-    return len(inside) * (len(inside) + 8)
 
 
 @routine

@@ -30,12 +30,12 @@ from solvers.bounds.interval_load import (
     IntervalLoads,
     least,
 )
-from solvers.bounds.quick_bounds import device_weights, device_work
+from solvers.bounds.quick_bounds import device_weights
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.kernels import kernel, routine, spliced, subkernel
 from solvers.problem import Problem
 from solvers.structure.units import NEVER as NOWHERE
-from solvers.structure.units import LocationPaths, paths_of, units_of
+from solvers.structure.units import LocationPaths, least_at, paths_of, units_of
 
 _COUNTED = 2048
 """Tasks, those of most work, that are counted as ancestors and descendants."""
@@ -86,7 +86,20 @@ def net_of(problem: Problem, paths: LocationPaths) -> PositionGraph:
     task = topological_order(n, problem.src, problem.dst)
     place = rank_of(task)
     bits = able @ (1 << np.arange(problem.locations))
-    near, far = _edge_ticks(problem, bits, paths.units.unit)
+    # [e] least ticks between the ends of an edge at one location, and at two: the same for equal sets of locations.
+    one, two = bits[problem.src], bits[problem.dst]
+    near, far = np.where(one & two > 0, 0, NEVER), np.full(problem.edges, NEVER, dtype=np.int64)
+    transfer = problem.transfer
+    ticks = transfer.T if problem.payloads else np.zeros((transfer.shape[1], 1), dtype=np.int64)
+    joined, which = np.unique(np.stack([one, two]), axis=1, return_inverse=True)
+    for k in range(joined.shape[1]):
+        here, there = ((joined[side, k] >> np.arange(problem.locations)) & 1 > 0 for side in range(2))
+        hops = np.outer(here, there) & ~np.eye(problem.locations, dtype=np.bool_)
+        edge = np.flatnonzero(which.ravel() == k)
+        if hops.any():
+            fastest = ticks[np.unique(problem.path_class[hops])].min(axis=0)
+            far[edge] = np.where(problem.payload[edge] < 0, 0, fastest[problem.payload[edge]])
+    far[paths.units.unit[problem.src] == paths.units.unit[problem.dst]] = NEVER
     src, dst = place[problem.src], place[problem.dst]
     sides = []
     for at, other in ((dst, src), (src, dst)):
@@ -98,29 +111,11 @@ def net_of(problem: Problem, paths: LocationPaths) -> PositionGraph:
     return PositionGraph(task, *sides[0], *sides[1], took, mask, np.append(paths.units.unit[task], [-1, -2]))
 
 
-def _edge_ticks(p: Problem, bits: Ints, unit: Ints) -> tuple[Ints, Ints]:
-    """Return [e] least ticks between the ends of an edge at one location, and at two."""
-    one, two = bits[p.src], bits[p.dst]
-    near = np.where(one & two > 0, 0, NEVER)
-    far = np.full(p.edges, NEVER, dtype=np.int64)
-    ticks = p.transfer.T if p.payloads else np.zeros((p.transfer.shape[1], 1), dtype=np.int64)
-    joined, which = np.unique(np.stack([one, two]), axis=1, return_inverse=True)
-    for k in range(joined.shape[1]):
-        here, there = ((joined[side, k] >> np.arange(p.locations)) & 1 > 0 for side in range(2))
-        hops = np.outer(here, there) & ~np.eye(p.locations, dtype=np.bool_)
-        edge = np.flatnonzero(which.ravel() == k)
-        if hops.any():
-            least = ticks[np.unique(p.path_class[hops])].min(axis=0)
-            far[edge] = np.where(p.payload[edge] < 0, 0, least[p.payload[edge]])
-    far[unit[p.src] == unit[p.dst]] = NEVER
-    return near, far
-
-
 def loads_of(problem: Problem, paths: LocationPaths, net: PositionGraph) -> WeightedLoads:
     """Return the tasks weighted by those weights of the devices that alone give the best bounds."""
     rows, works = [], []
     for weight in (weight for weight in device_weights(problem, paths) if weight.sum() <= HEAVIEST):
-        ticks = np.where(paths.took == NOWHERE, NOWHERE, device_work(problem, weight))
+        ticks = np.where(paths.took == NOWHERE, NOWHERE, least_at(problem, weight, NOWHERE))
         rows.append(weight)
         works.append(ticks.min(axis=1, initial=NOWHERE)[net.task])
     weights = np.array(rows, dtype=np.int64).reshape(len(rows), problem.devices)
@@ -250,9 +245,28 @@ def anchor_bound(
 def _settle(net: PositionGraph, loads: WeightedLoads, t: AnchorTable, last: int, claims: Ints) -> int:
     """Find all distances to an anchor, and from those before it to all tasks up to it; return the number of claims."""
     n, k = len(t.number), len(t.anchor) - 2
+    # Distances from the start and the anchors before this one to the tasks from the last anchor to this.
+    before = t.anchor[last - 1] if last > 1 else -1
+    for x in range(before + 1, min(t.anchor[last] + 1, len(t.number))):
+        t.near[x, 0] = t.far[x, 0] = 0
+        for e in range(net.before_at[x], net.before_at[x + 1]):
+            y, edge = net.before[e], (net.before_near[e], net.before_far[e])
+            # Near and far of all anchors at once for each edge, since the row of a position is contiguous in memory.
+            for a in range(last):
+                found = edge
+                if t.anchor[a] != y:
+                    if t.near[y, a] < 0:
+                        continue
+                    sites = net.mask[t.anchor[a]] | net.mask[y] | net.mask[x]
+                    found = _composed(net.took[y], sites, (t.near[y, a], t.far[y, a]), edge)
+                t.near[x, a], t.far[x, a] = max(t.near[x, a], found[0]), max(t.far[x, a], found[1])
+        for a in range(1, last):
+            if t.near[x, a] >= 0:
+                one, length = t.anchor[a], (t.near[x, a], t.far[x, a])
+                masks = (net.mask[one], net.mask[x])
+                t.near[x, a], t.far[x, a] = _related(masks, net.unit[one], net.unit[x], length)
     # The pairs of this anchor are raised from the nearest earlier anchor to the farthest: a farther pair contains the
     # nearer ones, so their claims lengthen the heads and tails of the tasks between it.
-    _advance(net, t, last)
     count, x = int(np.int64(0)), _retreat(net, t, min(n, t.anchor[last]), last)
     while x >= 0:
         near, far = _known(net, t, t.number[x], last)
@@ -290,30 +304,6 @@ def _related(mask: tuple[int, int], one: int, two: int, length: tuple[int, int])
         if mask[0] & mask[1] == 0:
             near = NEVER
     return near, far
-
-
-@spliced
-def _advance(net: PositionGraph, t: AnchorTable, last: int) -> None:
-    """Fill in distances from the start and the anchors before `last` to the tasks from the last anchor to this."""
-    before = t.anchor[last - 1] if last > 1 else -1
-    for x in range(before + 1, min(t.anchor[last] + 1, len(t.number))):
-        t.near[x, 0] = t.far[x, 0] = 0
-        for e in range(net.before_at[x], net.before_at[x + 1]):
-            y, edge = net.before[e], (net.before_near[e], net.before_far[e])
-            # Near and far of all anchors at once for each edge, since the row of a position is contiguous in memory.
-            for a in range(last):
-                found = edge
-                if t.anchor[a] != y:
-                    if t.near[y, a] < 0:
-                        continue
-                    sites = net.mask[t.anchor[a]] | net.mask[y] | net.mask[x]
-                    found = _composed(net.took[y], sites, (t.near[y, a], t.far[y, a]), edge)
-                t.near[x, a], t.far[x, a] = max(t.near[x, a], found[0]), max(t.far[x, a], found[1])
-        for a in range(1, last):
-            if t.near[x, a] >= 0:
-                one = t.anchor[a]
-                sites = (net.mask[one], net.mask[x])
-                t.near[x, a], t.far[x, a] = _related(sites, net.unit[one], net.unit[x], (t.near[x, a], t.far[x, a]))
 
 
 @subkernel

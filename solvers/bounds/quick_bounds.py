@@ -76,11 +76,6 @@ def horizon(paths: LocationPaths, ticks: Ints) -> float:
     return ends + float(ticks.max(axis=1, initial=0).sum(dtype=np.float64)) + 1
 
 
-def device_work(problem: Problem, weight: Ints) -> Ints:
-    """Return [n, l] least weighted ticks of a task over the devices of each location; NEVER where none can run it."""
-    return least_at(problem, weight, NEVER)
-
-
 def preemptive(jobs: Jobs) -> int:
     """Return the greatest, over all subsets, of least head + work + least tail: one machine with preemption.
 
@@ -409,7 +404,7 @@ def device_load(problem: Problem, paths: LocationPaths | None = None, weights: I
     p = paths_of(problem) if paths is None else paths
     found = 0
     for weight in device_weights(problem, p) if weights is None else weights:
-        work = np.where(p.took == NEVER, 0, device_work(problem, weight))
+        work = np.where(p.took == NEVER, 0, least_at(problem, weight, NEVER))
         least = np.where(p.units.allowed, _per_unit(np.add, work, p.units), NEVER).min(axis=1, initial=NEVER)
         found = max(found, _over(int(least.sum()), weight))
     return found
@@ -424,7 +419,7 @@ def device_window(problem: Problem, paths: LocationPaths | None = None, weights:
     head, tail = p.head.min(axis=1, initial=NEVER), p.tail.min(axis=1, initial=NEVER)
     found = 0
     for weight in device_weights(problem, p) if weights is None else weights:
-        work = np.where(p.took == NEVER, NEVER, device_work(problem, weight)).min(axis=1, initial=NEVER)
+        work = np.where(p.took == NEVER, NEVER, least_at(problem, weight, NEVER)).min(axis=1, initial=NEVER)
         found = max(found, _window(Jobs(head, work, tail), weight))
     return found
 

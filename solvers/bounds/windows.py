@@ -18,7 +18,6 @@ from solvers.bounds.distances import NEVER as NO_DISTANCE
 from solvers.bounds.quick_bounds import (
     Jobs,
     device_weights,
-    device_work,
     fitting_units,
     link_window,
     preemptive,
@@ -26,7 +25,7 @@ from solvers.bounds.quick_bounds import (
 )
 from solvers.compiled.dag import connected, topological_order
 from solvers.problem import Problem
-from solvers.structure.units import NEVER, LocationPaths, Units, paths_of, units_of
+from solvers.structure.units import NEVER, LocationPaths, Units, least_at, paths_of, units_of
 
 _PATH_ROUNDS, _ROUNDS = 100, 30
 """Rounds of longest paths, and of all arguments, after which what is known must do."""
@@ -391,7 +390,7 @@ def distances_of(known: ScheduleFacts, arguments: DistanceArguments | None = Non
     p = known.problem
     work, total, most = [], [], []
     for weight in device_weights(p, known.paths):
-        ticks = np.where(known.paths.took == NEVER, NEVER, device_work(p, weight))
+        ticks = np.where(known.paths.took == NEVER, NEVER, least_at(p, weight, NEVER))
         work.append(ticks.min(axis=1, initial=NEVER))
         total.append(int(weight.sum()))
         most.append(int(np.bincount(p.location, weights=weight).max()))

@@ -4,8 +4,6 @@ Run as a program, which `solvers.pipelining.any_allocation` starts: arrays come 
 output.
 """
 
-import io
-import sys
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -13,6 +11,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solvers.arrays import Ints, ints
+from solvers.files.npz import serve_arrays
 
 UNANSWERED = -1
 """The device of every layer where no allocation was found."""
@@ -77,14 +76,5 @@ def spread(given: dict[str, Any]) -> ChainLoadResult:
     return ChainLoadResult(ints(device), int(np.ceil(solver.best_objective_bound - 1e-6)), infeasible=False)
 
 
-def main() -> None:
-    """Read arrays from standard input and write the answer's to standard output."""
-    with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
-        given = dict(file)
-    answer = io.BytesIO()
-    np.savez(answer, **spread(given)._asdict())
-    sys.stdout.buffer.write(answer.getvalue())
-
-
 if __name__ == "__main__":
-    main()
+    serve_arrays(lambda given: spread(given)._asdict())

@@ -4,14 +4,13 @@ Run as a program, which `solvers.pipelining.least_loads` starts: arrays come and
 output.
 """
 
-import io
-import sys
 from typing import Any
 
 import numpy as np
 from ortools.sat.python import cp_model
 
 from solvers.arrays import Ints
+from solvers.files.npz import serve_arrays
 
 
 def spread(given: dict[str, Any]) -> tuple[Ints, int]:
@@ -57,14 +56,5 @@ def spread(given: dict[str, Any]) -> tuple[Ints, int]:
     return np.array([[solver.value(one) for one in row].index(1) for row in on]), bound
 
 
-def main() -> None:
-    """Read arrays from standard input and write the answer's to standard output."""
-    with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
-        device, bound = spread(dict(file))
-    answer = io.BytesIO()
-    np.savez(answer, device=device, bound=np.array(bound))
-    sys.stdout.buffer.write(answer.getvalue())
-
-
 if __name__ == "__main__":
-    main()
+    serve_arrays(lambda given: dict(zip(("device", "bound"), spread(given), strict=True)))

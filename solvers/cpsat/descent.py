@@ -8,6 +8,7 @@ kinds follows Ropke and Pisinger (2006).
 `Neighbours` chooses the tasks to set free next: kinds of neighbourhoods, their sizes, and how often each is drawn.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from ortools.sat.python import cp_model
 
+from solvers.base import AdaptiveKinds
+from solvers.cpsat.exact import solve_small
 from solvers.cpsat.window import ActivityTimeline, FreeTasks, ScheduleCut, Window, network_of, timeline_of
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -25,8 +28,6 @@ _FIRST, _LEAST = 20.0, 4.0
 """Tasks of a neighbourhood, at first and at least."""
 _GROW, _SHRINK = 1.04, 0.96
 """How the size of a kind follows each of its neighbourhoods that was searched to its end, and each that was not."""
-_MEMORY = 0.95
-"""Weight of a kind's past after its next neighbourhood (decay factor)."""
 _EVEN = 0.2
 """Share of the draws that all kinds divide evenly."""
 _NEAR = 4
@@ -95,28 +96,19 @@ KINDS = {
 }
 
 
-class _KindStatistics:
-    """Success statistics of a kind."""
-
-    def __init__(self) -> None:
-        self.size, self.gain, self.effort = _FIRST, 1.0, 1.0
-
-
 class Neighbours:
     """Draws neighbourhoods, more often of kinds that pay. The same seed and outcomes give the same draws."""
 
-    def __init__(self, seed: int, kinds: tuple[str, ...] = tuple(KINDS)) -> None:
+    def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        self._records = {name: _KindStatistics() for name in kinds}
+        rates = (_GROW, _SHRINK)
+        self.kinds = AdaptiveKinds(KINDS, self._rng, first=_FIRST, sizes=(_LEAST, math.inf), rates=rates, even=_EVEN)
 
     def draw(self, timeline: ActivityTimeline) -> tuple[str, FreeTasks]:
         """Return a kind and what it sets free; the timeline has a task."""
         places = sorted(set(timeline.at))
-        names = [name for name in self._records if len(places) > 2 or not KINDS[name].pair]
-        paid = np.array([self._records[name].gain / self._records[name].effort for name in names])
-        share = _EVEN / len(names) + (1 - _EVEN) * paid / paid.sum()
-        name = names[int(self._rng.choice(len(names), p=share / share.sum()))]
-        kind, size = KINDS[name], max(int(self._records[name].size), 1)
+        name, size = self.kinds.draw([name for name in KINDS if len(places) > 2 or not KINDS[name].pair])
+        kind = KINDS[name]
         tasks = frozenset(kind.draw(timeline, min(size, timeline.tasks), self._rng))
         if not kind.moving:
             return name, FreeTasks(tasks, frozenset())
@@ -129,13 +121,6 @@ class Neighbours:
         two = frozenset(self._rng.choice(places, 2, replace=False).tolist())
         there = frozenset(u for u in units if timeline.at[network.members[u][0]] in two)
         return name, FreeTasks(tasks, there, two)
-
-    def learn(self, name: str, *, closed: bool, better: bool, effort: float) -> None:
-        """Take in how a neighbourhood of a kind went: searched to its end, a better schedule found, at which effort."""
-        record = self._records[name]
-        record.size = max(_LEAST, record.size * (_GROW if closed else _SHRINK))
-        record.gain = _MEMORY * record.gain + better
-        record.effort = _MEMORY * record.effort + effort
 
 
 EFFORT = 0.03
@@ -196,7 +181,7 @@ class Descent:
                 better = outcome.schedule is not None and outcome.schedule.makespan < self.best.makespan
                 self.idle = 0 if better else self.idle + 1
                 self.effort += outcome.effort
-                self._neighbours.learn(name, closed=outcome.closed, better=better, effort=outcome.effort)
+                self._neighbours.kinds.learn(name, closed=outcome.closed, better=better, effort=outcome.effort)
                 if outcome.schedule is not None and better:
                     self.best = outcome.schedule
                     self._timeline = timeline_of(self._timeline.network, self.best)
@@ -214,16 +199,8 @@ def search(timeline: ActivityTimeline, free: FreeTasks, seed: int, clock: Callab
         window = Window(cut, timeline.makespan - 1, clock)
     except TimeoutError:
         return NeighbourhoodResult(None, False, 0.0)
-    solver = cp_model.CpSolver()
-    p = solver.parameters
-    p.num_workers, p.random_seed = 1, seed
-    p.max_deterministic_time, p.max_time_in_seconds = EFFORT, max(_LEAST_S, min(seconds, clock()))
-    # Measured on 50 neighbourhoods of five problems at equal effort: 36 are searched to their end, 27 by default.
-    p.linearization_level = p.cp_model_probing_level = 0
-    p.use_precedences_in_disjunctive_constraint = False
-    status = solver.solve(window.cp)
-    if status == cp_model.MODEL_INVALID:
-        raise RuntimeError(f"CP-SAT refuses the model: {window.cp.validate()}")
+    limit_s = max(_LEAST_S, min(seconds, clock()))
+    solver, status = solve_small(window.cp, effort=EFFORT, seconds=limit_s, seed=seed)
     schedule = None
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         schedule = rebuild(timeline.network.problem, window.answer(solver.value))

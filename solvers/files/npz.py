@@ -7,9 +7,11 @@ compressed, so that no small file asks for much memory, and their headers are ma
 import io
 import math
 import re
+import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -120,3 +122,12 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Ints:
     if 8 * math.prod(shape) != len(raw) - end:
         raise ValueError(f"member {info.filename} holds {len(raw) - end} bytes, not those of shape {shape}")
     return np.frombuffer(raw, dtype="<i8", offset=end).astype(np.int64).reshape(shape)
+
+
+def serve_arrays(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Read arrays by name from standard input, as npz, and write those that a function makes of them to the output."""
+    with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
+        given = dict(file)
+    made = io.BytesIO()
+    np.savez(made, **answer(given))
+    sys.stdout.buffer.write(made.getvalue())

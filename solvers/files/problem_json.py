@@ -174,7 +174,15 @@ def loads_problem(data: bytes) -> Instance:
     file = _decoded(data, _Problem, _PROBLEM)
     try:
         columns: dict[str, Ints] = {}
-        for name, shape in _shapes(file.sizes).items():
+        z = file.sizes
+        task, edge, place = (z.tasks,), (z.edges,), (z.locations,)
+        shapes = {
+            "duration": (z.tasks, z.devices), "location": (z.devices,), "memory": task, "capacity": place, "src": edge,
+            "dst": edge, "payload": edge, "producer": (z.payloads,), "transfer": (z.payloads, z.path_classes),
+            "path_class": (z.locations, z.locations), "path_links": (z.locations, z.locations, z.path_links),
+            "group": task,
+        }  # fmt: skip
+        for name, shape in shapes.items():
             _check_lengths(getattr(file, name), shape, f"$.{name}")
             columns[name] = np.array(getattr(file, name), dtype=np.int64).reshape(shape)
         lives = None
@@ -254,16 +262,6 @@ def _lives_of(problem: Problem) -> dict[str, Ints]:
     if problem.lives is None:
         return {}
     return {f.name: getattr(problem.lives, f.name) for f in msgspec.structs.fields(_Lives)}
-
-
-def _shapes(z: _Sizes) -> dict[str, tuple[int, ...]]:
-    task, edge, place = (z.tasks,), (z.edges,), (z.locations,)
-    return {
-        "duration": (z.tasks, z.devices), "location": (z.devices,), "memory": task, "capacity": place, "src": edge,
-        "dst": edge, "payload": edge, "producer": (z.payloads,), "transfer": (z.payloads, z.path_classes),
-        "path_class": (z.locations, z.locations), "path_links": (z.locations, z.locations, z.path_links),
-        "group": task,
-    }  # fmt: skip
 
 
 def _check_lengths(values: Sequence[Any], shape: tuple[int, ...], where: str) -> None:

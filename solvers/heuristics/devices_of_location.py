@@ -7,10 +7,10 @@ respected: a unit's turn comes with its first task, and skips the locations that
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
-from solvers.compiled.dag import adjacency, topological_order
+from solvers.compiled.dag import adjacency, tails, topological_order
 from solvers.compiled.kernels import routine
 from solvers.heuristics.methods import Placement
-from solvers.problem import Problem
+from solvers.problem import Problem, least_ticks
 from solvers.result import Options
 from solvers.structure.units import Units, placeable_units
 
@@ -48,9 +48,9 @@ def devices_at(problem: Problem, location: Ints) -> Ints:
 
 def earliest(problem: Problem) -> Ints:
     """[n] earliest start of each task when nothing but precedence and the shortest durations count. O(n m + e)."""
-    took = np.where(problem.allowed, problem.duration, np.iinfo(np.int64).max).min(axis=1)
-    offset, edge = adjacency(problem.tasks, problem.src)
-    return _earliest(topological_order(problem.tasks, problem.src, problem.dst), offset, problem.dst[edge], took)
+    took, order = least_ticks(problem), topological_order(problem.tasks, problem.src, problem.dst)
+    offset, edge = adjacency(problem.tasks, problem.dst)
+    return tails(order[::-1].copy(), took, (offset, problem.src[edge], np.zeros_like(edge))) - took
 
 
 @routine
@@ -65,16 +65,6 @@ def _shared_out(tasks: Ints, head: Ints, devices: Ints, duration: Ints, allowed:
         free[best] = max(free[best], head[tasks[k]]) + duration[tasks[k], devices[best]]
         chosen[k] = devices[best]
     return chosen
-
-
-@routine
-def _earliest(order: Ints, offset: Ints, head: Ints, took: Ints) -> Ints:
-    start = np.zeros(len(order), dtype=np.int64)
-    for task in order:
-        done = start[task] + took[task]
-        for k in range(offset[task], offset[task + 1]):
-            start[head[k]] = max(start[head[k]], done)
-    return start
 
 
 def place_in_turn(problem: Problem, options: Options) -> Placement:  # noqa: ARG001

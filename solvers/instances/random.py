@@ -227,19 +227,21 @@ def heterogeneous(
     """
     if min(layers, width, gpus, cores) < 1:
         raise ValueError(f"at least 1 layer, op, GPU and core, not {layers}, {width}, {gpus} and {cores}")
-    parts = _TaskNumbers(inputs=width, ops=layers * width)
+    ops, tasks = layers * width, (2 * layers + 1) * width + 1
+    op = width + np.arange(ops)
+    launch = op + ops
     # Inputs feed the first layer, two random ops of a layer each op of the next, and the last layer the summary; a
     # launch precedes its op, and sends nothing.
-    later = np.repeat(parts.op[width:], 2)
-    read = width * ((later - parts.inputs) // width - 1) + parts.inputs + rng.integers(0, width, len(later))
-    data = np.concatenate([np.arange(width), read, parts.op[-width:]])
-    src = np.concatenate([data, parts.launch])
-    dst = np.concatenate([parts.op[:width], later, np.full(width, parts.tasks - 1), parts.op])
+    later = np.repeat(op[width:], 2)
+    read = width * ((later - width) // width - 1) + width + rng.integers(0, width, len(later))
+    data = np.concatenate([np.arange(width), read, op[-width:]])
+    src = np.concatenate([data, launch])
+    dst = np.concatenate([op[:width], later, np.full(width, tasks - 1), op])
     payload = np.full(len(src), -1, dtype=np.int64)
     producer, payload[: len(data)] = np.unique(data, return_inverse=True)
-    bytes_held = np.zeros(parts.tasks, dtype=np.int64)
-    bytes_held[parts.op] = rng.integers(1, 100, parts.ops)
-    dealt = np.bincount(np.arange(parts.ops) % gpus, weights=bytes_held[parts.op], minlength=gpus).astype(np.int64)
+    bytes_held = np.zeros(tasks, dtype=np.int64)
+    bytes_held[op] = rng.integers(1, 100, ops)
+    dealt = np.bincount(np.arange(ops) % gpus, weights=bytes_held[op], minlength=gpus).astype(np.int64)
     host_or_gpu = np.arange(gpus + 1) > 0
     # Path classes and links: link 0 to and from the host, and one link for each two GPUs.
     places = np.arange(len(host_or_gpu))
@@ -252,15 +254,15 @@ def heterogeneous(
     path_class = np.where(off, both.astype(np.int64), -1)
     path_links = np.where(off, np.where(both, pair, 0), -1)[:, :, None]
     size = rng.integers(min(1, transfer), transfer + 1, len(producer))
-    group = np.full(parts.tasks, -1)
-    group[parts.op] = group[parts.launch] = np.arange(parts.ops)
-    ticks = np.full((parts.tasks, cores + 2 * gpus), FORBIDDEN)
-    ticks[: parts.inputs, :cores] = rng.integers(1, 7, (parts.inputs, 1))
+    group = np.full(tasks, -1)
+    group[op] = group[launch] = np.arange(ops)
+    ticks = np.full((tasks, cores + 2 * gpus), FORBIDDEN)
+    ticks[:width, :cores] = rng.integers(1, 7, (width, 1))
     ticks[-1, :cores] = 2
-    base = rng.integers(2, 13, (parts.ops, 1))
+    base = rng.integers(2, 13, (ops, 1))
     slow = np.arange(gpus) % 2 == 1
-    ticks[parts.op, cores : cores + gpus] = base + slow * -(-base // 2)
-    ticks[parts.launch, cores + gpus :] = 1
+    ticks[op, cores : cores + gpus] = base + slow * -(-base // 2)
+    ticks[launch, cores + gpus :] = 1
     return Problem(
         duration=ticks,
         location=np.concatenate([np.zeros(cores, dtype=np.int64), np.tile(np.arange(1, gpus + 1), 2)]),
@@ -275,23 +277,3 @@ def heterogeneous(
         path_links=path_links,
         group=group,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TaskNumbers:
-    """How tasks are numbered."""
-
-    inputs: int
-    ops: int
-
-    @property
-    def tasks(self) -> int:
-        return self.inputs + 2 * self.ops + 1
-
-    @property
-    def op(self) -> Ints:
-        return self.inputs + np.arange(self.ops)
-
-    @property
-    def launch(self) -> Ints:
-        return self.op + self.ops

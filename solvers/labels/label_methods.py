@@ -94,7 +94,16 @@ def exact(problem: Labelling, budget: LabelLimits) -> LabelResult:
     eliminated, rest = time.perf_counter(), gone.rest
     left: Ints | None
     if _combinations(rest) <= FEW_COMBINATIONS:
-        left, bound = _enumerated(rest)
+        # Return the best of all combinations of labels, and its value; NEVER or more where all are forbidden.
+        many = np.diff(rest.first)
+        which = np.arange(_combinations(rest))
+        chosen = np.stack(np.unravel_index(which, tuple(many)), axis=1) if len(many) else np.zeros((1, 0), np.int64)
+        pairs = rest.begin[:-1] + chosen[:, rest.a] * many[rest.b] + chosen[:, rest.b]
+        own, both = rest.cost[rest.first[:-1] + chosen], rest.table[pairs]
+        never = (own >= NEVER).any(axis=1) | (both >= NEVER).any(axis=1)
+        value = np.where(never, NEVER, own.sum(axis=1) + both.sum(axis=1))
+        best = int(value.argmin())
+        left, bound = chosen[best], int(value[best])
     else:
         left_s = budget.seconds - (0.0 if budget.deterministic else eliminated - began)
         relaxed = relaxed_apart(rest, budget._replace(seconds=left_s))
@@ -145,19 +154,6 @@ FEW_COMBINATIONS = 10**5
 
 def _combinations(net: FactorGraph) -> int:
     return math.prod(np.diff(net.first).tolist())
-
-
-def _enumerated(net: FactorGraph) -> tuple[Ints, int]:
-    """Return the best of all combinations of labels, and its value; NEVER or more where all are forbidden."""
-    many = np.diff(net.first)
-    which = np.arange(_combinations(net))
-    chosen = np.stack(np.unravel_index(which, tuple(many)), axis=1) if len(many) else np.zeros((1, 0), np.int64)
-    pairs = net.begin[:-1] + chosen[:, net.a] * many[net.b] + chosen[:, net.b]
-    own, both = net.cost[net.first[:-1] + chosen], net.table[pairs]
-    never = (own >= NEVER).any(axis=1) | (both >= NEVER).any(axis=1)
-    value = np.where(never, NEVER, own.sum(axis=1) + both.sum(axis=1))
-    best = int(value.argmin())
-    return chosen[best], int(value[best])
 
 
 def _descended(net: FactorGraph) -> Ints | None:

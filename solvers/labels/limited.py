@@ -65,15 +65,23 @@ class _PriceSearch:
         light, least = self._lightest()
         if light is None:
             return LimitedResult(self._answer(infeasible=least is not None), least)
+        first = self.problem.first[:-1]
+        values, dearest = most(self.problem), int(np.maximum.reduceat(self.weight, first).sum())
         for _ in range(_ROUNDS):
             if time.monotonic() >= self.ends or free.value >= light.value:
                 break
-            result = self._between(free, light)
+            # The price by which the two points cost the same.
+            price = (light.value - free.value) / (free.weight - light.weight)
+            most_extra, of = (price + 1) * dearest, _FINEST
+            if values + most_extra > MOST:
+                break
+            while of > 1 and of * (values + most_extra) > MOST:
+                of //= 2
+            result = self._priced(max(1, round(price * of)), of)
             if result is None or result.weight in (free.weight, light.weight):
                 break
             free, light = (result, light) if result.weight > self.at_most else (free, result)
         # Give variables their heavier labels while there is room, the heaviest first, and choose all else anew.
-        first = self.problem.first[:-1]
         more = self.weight[first + free.labels] - self.weight[first + light.labels]
         labels, left = np.where(self._weighs(), light.labels, -1), self.at_most - light.weight
         for v in np.argsort(-more, kind="stable").tolist():
@@ -81,20 +89,6 @@ class _PriceSearch:
                 labels[v], left = free.labels[v], left - more[v]
         self._completed(labels)
         return LimitedResult(self._answer(), None)
-
-    def _between(self, heavy: _PricedPoint, light: _PricedPoint) -> _PricedPoint | None:
-        """Return the point at the price by which two points cost the same."""
-        price = (light.value - heavy.value) / (heavy.weight - light.weight)
-        if most(self.problem) + (price + 1) * self._dearest() > MOST:
-            return None
-        values, weights, of = most(self.problem), self._dearest(), _FINEST
-        while of > 1 and of * (values + (price + 1) * weights) > MOST:
-            of //= 2
-        return self._priced(max(1, round(price * of)), of)
-
-    def _dearest(self) -> int:
-        first = self.problem.first[:-1]
-        return int(np.maximum.reduceat(self.weight, first).sum()) if self.problem.variables else 0
 
     def _priced(self, price: int, of: int) -> _PricedPoint | None:
         """Return the best labels where a weight of `of` costs `price`; the bound that they give is kept."""

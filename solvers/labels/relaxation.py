@@ -14,28 +14,13 @@ from solvers.arrays import Floats, Ints, offsets
 from solvers.labels.factor_graph import NEVER, FactorGraph
 from solvers.labels.subprocess_lp import LabelLimits, RelaxationResult, serve
 from solvers.milp.linear import Linear
-from solvers.milp.vendor import RunRequest, VendorOutcome
+from solvers.milp.vendor import LastIncumbent, RunRequest, VendorOutcome
 from solvers.milp.vendors import highs
 from solvers.result import Status
 
 _WHOLE = 1e-6
 _TRUSTED = 1e-9
 """Relative error allowed for an optimum of HiGHS; at least a quarter of the least difference of two values."""
-
-
-class _NoListener:
-    """Nobody listens."""
-
-    enough = False
-
-    def incumbent(self, values: Floats) -> None:
-        """A point."""
-
-    def bound(self, objective: float) -> None:
-        """A bound."""
-
-    def line(self, text: str) -> None:
-        """A line."""
 
 
 def relaxed(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
@@ -55,7 +40,7 @@ def relaxed(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     )  # fmt: skip
     effort = budget.seconds if budget.deterministic else math.inf
     ask = RunRequest(seconds=budget.left_s, gap=0.0, seed=0, threads=budget.threads, start=None, effort=effort)
-    first = highs.run(linear, ask, _NoListener())
+    first = highs.run(linear, ask, LastIncumbent())
     if first.status is Status.INFEASIBLE:
         return RelaxationResult(None, NEVER, ended=True, fractional=0, infeasible=True)
     if first.status is not Status.OPTIMAL or first.values is None:
@@ -66,7 +51,7 @@ def relaxed(net: FactorGraph, budget: LabelLimits) -> RelaxationResult:
     if not fractional:
         return RelaxationResult(_labels(net, first.values), bound, ended=True, fractional=0)
     whole = replace(linear, integer=np.arange(linear.columns) < many)
-    second = highs.run(whole, replace(ask, seconds=budget.left_s), _NoListener())
+    second = highs.run(whole, replace(ask, seconds=budget.left_s), LastIncumbent())
     if second.status is Status.INFEASIBLE:
         return RelaxationResult(None, NEVER, ended=True, fractional=fractional, infeasible=True)
     result = None if second.values is None else _labels(net, second.values)

@@ -108,7 +108,19 @@ class _Serial:
         """Activities that use each row under any of its names for good."""
         for row, facts in enumerate(self.rows):
             self.uses[self._named(row, 0)] |= facts.uses
-        self.activities = self._activities(makes)
+        after = [0] * (p.tasks + len(self.number))
+        for payload, source, reader in zip(p.payload.tolist(), p.src.tolist(), p.dst.tolist(), strict=True):
+            crossing = self.number.get((payload, at[reader]), -1) if at[source] != at[reader] else -1
+            after[reader] |= 1 << (source if crossing < 0 else crossing)
+            if crossing >= 0:
+                after[crossing] |= 1 << source
+        self.activities: list[_Activity] = []
+        for task, place in enumerate(at):
+            ticks, scratch = p.duration[task][p.allowed[task] & (p.location == place)], int(lives.scratch[task])
+            self.activities.append(_Activity(after[task], place, makes[task], scratch, bool(ticks.min() == 0)))
+        for (payload, to), crossing in self.number.items():
+            ticks = p.transfer[payload, p.path_class[at[p.producer[payload]], to]]
+            self.activities.append(_Activity(after[crossing], to, makes[crossing], 0, bool(ticks == 0)))
         self.everything = (1 << len(self.activities)) - 1
         self.zero = sum(1 << k for k, activity in enumerate(self.activities) if activity.timeless)
 
@@ -140,23 +152,6 @@ class _Serial:
             takes = found[reuses] if reuses >= 0 else -1
             self.rows.append(_ByteRow(place[row], size[row], names, takes, uses[row]))
         return makes
-
-    def _activities(self, makes: dict[int, list[int]]) -> list[_Activity]:
-        p, at, f = self.problem, self.at, self.lives
-        after = [0] * (p.tasks + len(self.number))
-        for payload, source, reader in zip(p.payload.tolist(), p.src.tolist(), p.dst.tolist(), strict=True):
-            crossing = self.number.get((payload, at[reader]), -1) if at[source] != at[reader] else -1
-            after[reader] |= 1 << (source if crossing < 0 else crossing)
-            if crossing >= 0:
-                after[crossing] |= 1 << source
-        found = []
-        for task, place in enumerate(at):
-            ticks = p.duration[task][p.allowed[task] & (p.location == place)]
-            found.append(_Activity(after[task], place, makes[task], int(f.scratch[task]), bool(ticks.min() == 0)))
-        for (payload, to), crossing in self.number.items():
-            ticks = p.transfer[payload, p.path_class[at[p.producer[payload]], to]]
-            found.append(_Activity(after[crossing], to, makes[crossing], 0, bool(ticks == 0)))
-        return found
 
     def look(self, left: int) -> int:
         """Return the states left once all orders have been seen not to fit; 0 where one does, or none are left."""

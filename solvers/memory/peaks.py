@@ -1,5 +1,6 @@
 """Peak bytes of a schedule, compiled, for a search that asks of many: the figures of `solvers.memory.usage.usage`."""
 
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -56,15 +57,7 @@ def gauge(problem: Problem, footprint: Footprint) -> Gauge:
     known = f.read_payload >= 0
     brings[f.read_payload[known]] = f.read_buffer[known]
     return Gauge(
-        static=f.static,
-        scratch=f.scratch,
-        size=f.size,
-        maker=f.maker,
-        passes=f.passes,
-        reuses=f.reuses,
-        read_buffer=f.read_buffer,
-        read_by=f.read_by,
-        read_payload=f.read_payload,
+        **{field.name: getattr(f, field.name) for field in fields(f)},
         brings=ints(brings),
         location=problem.location,
         places=problem.locations,

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.arrays import Bools, Floats, Ints, bools, rank_of
+from solvers.arrays import Bools, Ints, bools, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.milp.formulations import MakespanLimits, NoScheduleError, formulate
 from solvers.milp.tight.times import windows_of
-from solvers.milp.vendor import RunRequest, Vendor, VendorOutcome, run_program
+from solvers.milp.vendor import LastIncumbent, RunRequest, Vendor, VendorOutcome, run_program
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Status
 from solvers.schedule import Schedule
@@ -54,29 +54,10 @@ def attempt(
         program = formulate(windows.problem, formulation, limits)
     except (NoScheduleError, TimeoutError):
         return None, None
-    listener = _LastIncumbent()
+    listener = LastIncumbent()
     outcome = run_program(run, program, part.ask(), listener)
     values = listener.values if outcome.values is None else outcome.values
     return None if values is None else rebuild(problem, program.schedule(values)), outcome
-
-
-class _LastIncumbent:
-    """Hears what the vendor finds in a small program, and keeps the latest, in case the outcome is without it."""
-
-    def __init__(self) -> None:
-        self.values: Floats | None = None
-
-    enough = False
-
-    def incumbent(self, values: Floats) -> None:
-        """Keep the point."""
-        self.values = values
-
-    def bound(self, objective: float) -> None:
-        """Ignore the bound."""
-
-    def line(self, text: str) -> None:
-        """Ignore the line."""
 
 
 # Neighbourhoods of a schedule, each a smaller problem: some tasks are free in place or order, all others stay.

@@ -59,6 +59,25 @@ class VendorListener(Protocol):
         ...
 
 
+class LastIncumbent:
+    """A listener that keeps the latest point, in case the outcome is without it."""
+
+    enough = False
+
+    def __init__(self) -> None:
+        self.values: Floats | None = None
+
+    def incumbent(self, values: Floats) -> None:
+        """Keep the point."""
+        self.values = values
+
+    def bound(self, objective: float) -> None:
+        """Ignore the bound."""
+
+    def line(self, text: str) -> None:
+        """Ignore the line."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VendorOutcome:
     """The vendor's own result at the end of a run."""
@@ -232,6 +251,9 @@ class CallbackRelay:
         for line in lines:
             self._tell(partial(self._hear.line, line))
         return lines
+
+    def flush(self) -> None:
+        """Hold nothing back: with `write`, this makes a stream of the relay."""
 
     def ends(self, call: Callable[[], object]) -> bool:
         """Run a native call in a thread of its own: whether it has ended by GRACE_S after the limit.

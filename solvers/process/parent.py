@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from solvers.base import SolverEntry
-from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
+from solvers.files.npz import unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
 from solvers.process.judge import Judge
@@ -44,8 +44,6 @@ _GUARD_S = 10.0
 """Seconds after those in which the worker has killed what is left, be the machine ever so busy."""
 _POLL_S = 0.2
 _TAIL = 4096
-_FOREVER_S = 1e9
-"""Seconds that stand for an infinite limit, which JSON does not have."""
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -72,30 +70,11 @@ def run(
     conversation = _Conversation(options, judge, stop or threading.Event())
     try:
         with _WorkerProcess(memory_bytes) as process:
-            process.tell(_request(problem, entry, options))
+            process.tell(wire.encode_request(problem, entry, options))
             result = conversation.listen(process)
             return result or judge.failed(Status.CRASHED, process.exit_summary())
     except KeyboardInterrupt:
         return judge.interrupted()
-
-
-def _request(problem: Problem, entry: SolverEntry, options: Options) -> bytes:
-    request = wire.RequestFrame(
-        module=entry.module,
-        attribute=entry.attribute,
-        arguments=entry.arguments,
-        seconds=min(options.seconds, _FOREVER_S),
-        gap=options.gap,
-        seed=options.seed,
-        workers=options.workers,
-        deterministic=options.deterministic,
-        lower_bound=options.lower_bound,
-        formulation=options.formulation,
-        start=options.start is not None,
-        begun=time.monotonic(),
-    )
-    start = b"" if options.start is None else wire.encode(wire.StartFrame(), pack_schedule(options.start))
-    return wire.encode(request, pack_problem(problem)) + start
 
 
 class _Conversation:
@@ -213,16 +192,17 @@ class _WorkerProcess:
 
     def tell(self, data: bytes) -> None:
         """Write to the process without waiting for it to read."""
-        threading.Thread(target=self._write, args=(data,), daemon=True).start()
 
-    def _write(self, data: bytes) -> None:
-        stdin = self._popen.stdin
-        if stdin is not None:
-            try:
-                stdin.write(data)
-            except (OSError, ValueError):  # it ended, or was stopped, before it had read everything
-                return
-            _close(stdin)
+        def write() -> None:
+            stdin = self._popen.stdin
+            if stdin is not None:
+                try:
+                    stdin.write(data)
+                except (OSError, ValueError):  # it ended, or was stopped, before it had read everything
+                    return
+                _close(stdin)
+
+        threading.Thread(target=write, daemon=True).start()
 
     def receive(self, seconds: float) -> bytes:
         """Return the bytes on stdout after waiting up to `seconds` for any; stderr is collected."""

@@ -5,15 +5,23 @@ sizes are checked before anything is allocated.
 """
 
 import struct
+import time
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import BinaryIO
 
 import msgspec
 
-from solvers.result import Limit, Status
+from solvers.base import SolverEntry
+from solvers.files.npz import pack_problem, pack_schedule, unpack_problem, unpack_schedule
+from solvers.problem import Problem
+from solvers.result import Limit, Options, Status
 
 _HEAD = struct.Struct("<4sIQ")
 _MAGIC = b"PSV1"
+_SETTINGS = tuple(field.name for field in fields(Options) if field.name != "start")
+_FOREVER_S = 1e9
+"""Seconds that stand for an infinite limit, which JSON does not have."""
 LONGEST_HEADER = 1 << 20
 LONGEST_BODY = 1 << 33
 
@@ -84,6 +92,31 @@ def read(stream: BinaryIO) -> tuple[Message, bytes]:
     head = _exactly(stream, _HEAD.size)
     header_length, body_length = _lengths(head)
     return _message(_exactly(stream, header_length)), _exactly(stream, body_length)
+
+
+def encode_request(problem: Problem, entry: SolverEntry, options: Options) -> bytes:
+    """Return the frames that ask a worker to run a solver; its limit begins now."""
+    request = RequestFrame(
+        module=entry.module,
+        attribute=entry.attribute,
+        arguments=entry.arguments,
+        **{name: getattr(options, name) for name in _SETTINGS} | {"seconds": min(options.seconds, _FOREVER_S)},
+        start=options.start is not None,
+        begun=time.monotonic(),
+    )
+    body, start = pack_problem(problem), None if options.start is None else pack_schedule(options.start)
+    return encode(request, body) + (b"" if start is None else encode(StartFrame(), start))
+
+
+def read_request(stream: BinaryIO) -> tuple[SolverEntry, Problem, Options, float]:
+    """Return the solver, what it is given, and when its limit began."""
+    request, body = read(stream)
+    if not isinstance(request, RequestFrame):
+        raise TypeError(f"a request expected, found {type(request).__name__}")
+    start = unpack_schedule(read(stream)[1]) if request.start else None
+    settings = {name: getattr(request, name) for name in _SETTINGS}
+    entry = SolverEntry(module=request.module, attribute=request.attribute, arguments=request.arguments, isolated=True)
+    return entry, unpack_problem(body), Options(**settings, start=start), request.begun
 
 
 class Frames:

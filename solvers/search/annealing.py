@@ -1,7 +1,6 @@
-"""Annealing walks over placements and orders: compiled changes, better orders of a placement, and walks side by side.
+"""Annealing walks over placements and orders: better orders of a placement, and walks side by side.
 
-Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983) of a lane that cools while its budget is spent, in stretches
-between which it can be stopped.
+A lane cools while its budget is spent, in stretches between which it can be stopped.
 """
 
 import threading
@@ -14,33 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Floats, Ints, ints, rank_of
-from solvers.compiled.kernels import inlined, kernel
+from solvers.arrays import Ints, ints, rank_of
 from solvers.problem import Problem
-from solvers.search.simulation import NEVER, STOPPED, RunBounds, simulate
-from solvers.search.walk_state import (
-    BEST,
-    COST,
-    OVER,
-    STATES,
-    TAKEN,
-    TRIED,
-    Lane,
-    accept,
-    begin_at,
-    lane_for,
-    overload,
-    propose,
-    trace_critical,
-    undo,
-    uniform,
-)  # fmt: skip
-from solvers.search.workspace import MoveClusters, SearchNetwork, Solution, Workspace
+from solvers.search.simulation import NEVER
+from solvers.search.walk_state import BEST, COST, Cooling, anneal, begin_at, lane_for
+from solvers.search.workspace import Solution, Workspace
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 
-_FRESH = 64
-"""Accepted changes after which the critical chain is traced again."""
 _KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
 """Shares of the kinds of moves, in the order of `solvers.search.walk_state`."""
 _STRETCH, _CHANGES = 2_000_000, 2_000
@@ -51,68 +31,6 @@ _LESS = 1.02
 """Bytes that a placement may hold less, for each byte that it was over."""
 _POLL_S = 0.1
 """Seconds between looks of the caller's thread for news, and for Ctrl-C."""
-
-
-class Cooling(NamedTuple):
-    """One stretch of an annealing."""
-
-    steps: int
-    hot: float
-    """Ticks by which what is worse is accepted with probability 1/e as the stretch begins."""
-    cold: float
-    """Ticks by which what is worse is accepted with probability 1/e as the stretch ends."""
-    kinds: Floats
-    """[KINDS] cumulated shares of the kinds of moves."""
-    levels: Floats
-    """[k] cumulated shares of the partitions."""
-
-
-@kernel
-def anneal(net: SearchNetwork, clusters: MoveClusters, lane: Lane, cooling: Cooling) -> None:
-    """Try so many changes. One that takes bytes off where there are too many is accepted whatever it costs."""
-    stale, heat = 0, cooling.hot
-    factor = (cooling.cold / cooling.hot) ** (1.0 / max(cooling.steps, 1))
-    for _ in range(cooling.steps):
-        heat *= factor
-        lane.tally[TRIED] += 1
-        kind = _share(cooling.kinds, uniform(lane))
-        level = _share(cooling.levels, uniform(lane))
-        changed = propose(net, clusters, lane, kind, level)
-        # The Metropolis test, turned around: the random number is drawn first and gives a limit on the makespan, so
-        # that the simulation can stop as soon as the change is sure to be rejected.
-        limit = lane.tally[COST] + np.int64(-np.log(1.0 - uniform(lane)) * heat)
-        over = overload(lane)
-        if over < lane.tally[OVER]:
-            limit = NEVER
-        # The greatest load of a device is a lower bound on the makespan: above the limit, no simulation is needed.
-        load = lane.choice.load[0]
-        for d in range(1, len(lane.choice.load)):
-            load = max(load, lane.choice.load[d])
-        if not changed or over > lane.tally[OVER] or load > limit:
-            undo(net, lane)
-            continue
-        run = RunBounds(limit, lane.departs[0], max(lane.tally[COST] // (STATES + 1), 1))
-        cost = simulate(net, lane.choice, lane.trial, lane.work, lane.saved, run)
-        if cost == STOPPED or cost > limit:
-            undo(net, lane)
-            continue
-        lane.tally[TAKEN] += 1
-        better = cost < lane.tally[BEST]
-        accept(lane, cost)
-        stale += 1
-        # Tracing the critical chain walks the whole chain; a chain that is some changes old still points at good moves.
-        if better or stale >= _FRESH:
-            trace_critical(net, lane)
-            stale = 0
-
-
-@inlined
-def _share(cumulated: Floats, at: float) -> int:
-    """Return whose share a number in [0, 1) is in."""
-    k = 0
-    while k < len(cumulated) - 1 and cumulated[k] <= at:
-        k += 1
-    return k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

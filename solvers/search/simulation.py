@@ -103,33 +103,13 @@ class RunBounds(NamedTuple):
     """Ticks between the states that are saved."""
 
 
-def arrays_for(
-    net: SearchNetwork, states: int
-) -> tuple[SearchDecision, RunTrace, RunTrace, SimulationState, SavedStates]:
-    """Allocate a decision, two traces, the state of a run and room for so many saved states."""
-    n, m, places = len(net.indegree), len(net.used), net.device_at.shape[1]
-    decision = SearchDecision(
-        **{name: _shorts(n) for name in ("at", "order", "place", "device", "after", "before")},
-        took=_longs(n), first=_shorts(m), load=_longs(m), held=_longs(places),
-    )  # fmt: skip
-    base, trial = (RunTrace(start=_longs(n), end=_longs(n), ready=_longs(n), begun=_shorts(n)) for _ in range(2))
-    work = SimulationState(
-        waiting=_shorts(n), last=_shorts(m), busy=_shorts(m), until=_longs(m), idle=_longs(m), free=_longs(net.links),
-        arrival=np.full(places, -1, dtype=np.int64), freed=_shorts(n + m), tally=_longs(4),
-    )  # fmt: skip
-    saved = SavedStates(
-        states=_longs(1), when=_longs(states), waiting=_shorts(states, n), ready=_longs(states, n),
-        last=_shorts(states, m), busy=_shorts(states, m), until=_longs(states, m), idle=_longs(states, m),
-        free=_longs(states, net.links),
-    )  # fmt: skip
-    return decision, base, trial, work, saved
-
-
-def _shorts(*shape: int) -> Shorts:
+def shorts(*shape: int) -> Shorts:
+    """Return zeros of 32 bits."""
     return np.zeros(shape, dtype=np.int32)
 
 
-def _longs(*shape: int) -> Ints:
+def longs(*shape: int) -> Ints:
+    """Return zeros of 64 bits."""
     return np.zeros(shape, dtype=np.int64)
 
 

@@ -1,24 +1,27 @@
 """One lane of search: its decision and how that runs, changes that can be taken back, and the best decision so far.
 
-Changes know the structure of a problem: clusters, balls, families of readers, swaps, and orders.
+Changes know the structure of a problem: clusters, balls, families of readers, swaps, and orders. Simulated annealing
+(Kirkpatrick, Gelatt & Vecchi 1983) tries them in stretches.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Floats, Ints
 from solvers.compiled.kernels import inlined, kernel, routine, spliced, subkernel
 from solvers.search.simulation import (
     BEGUN,
     NEVER,
+    STOPPED,
     RunBounds,
     RunTrace,
     SavedStates,
     SearchDecision,
     SimulationState,
-    arrays_for,
     copy_to,
+    longs,
+    shorts,
     simulate,
 )  # fmt: skip
 from solvers.search.workspace import MoveClusters, SearchNetwork, Shorts
@@ -62,16 +65,26 @@ class Lane(NamedTuple):
 
 def lane_for(net: SearchNetwork, at: Ints, order: Ints, capacity: Ints, seed: int) -> Lane:
     """Return a lane that starts at [n] locations and a topological order, which are simulated."""
-    n = len(net.indegree)
-    choice, base, trial, work, saved = arrays_for(net, STATES)
-    shorts = ("moved", "origin", "slid", "place", "critical", "queue", "best_at", "best_order")
+    n, m, places, links, states = len(net.indegree), len(net.used), net.device_at.shape[1], net.links, STATES
+    choice = SearchDecision(
+        **{name: shorts(n) for name in ("at", "order", "place", "device", "after", "before")},
+        took=longs(n), first=shorts(m), load=longs(m), held=longs(places),
+    )  # fmt: skip
+    base, trial = (RunTrace(start=longs(n), end=longs(n), ready=longs(n), begun=shorts(n)) for _ in range(2))
+    work = SimulationState(
+        waiting=shorts(n), last=shorts(m), busy=shorts(m), until=longs(m), idle=longs(m), free=longs(links),
+        arrival=np.full(places, -1, dtype=np.int64), freed=shorts(n + m), tally=longs(4),
+    )  # fmt: skip
+    saved = SavedStates(
+        states=longs(1), when=longs(states), waiting=shorts(states, n), ready=longs(states, n),
+        last=shorts(states, m), busy=shorts(states, m), until=longs(states, m), idle=longs(states, m),
+        free=longs(states, links),
+    )  # fmt: skip
     lane = Lane(
         choice=choice, base=base, trial=trial, work=work, saved=saved,
-        **{name: np.zeros(n, dtype=np.int32) for name in shorts},
-        departs=np.zeros(1, dtype=np.int64),
-        stamp=np.zeros(n, dtype=np.int64),
+        moved=shorts(n), origin=shorts(n), slid=shorts(n), place=shorts(n), critical=shorts(n), queue=shorts(n),
+        best_at=shorts(n), best_order=shorts(n), departs=longs(1), stamp=longs(n), tally=longs(9),
         capacity=np.array(capacity, dtype=np.int64),
-        tally=np.zeros(9, dtype=np.int64),
         random=np.array([((2 * seed + 1) * 0x9E3779B97F4A7C1) % 2**62], dtype=np.int64),
     )  # fmt: skip
     lane.tally[BEST] = NEVER
@@ -322,10 +335,22 @@ def propose(net: SearchNetwork, clusters: MoveClusters, lane: Lane, kind: int, l
         to = _draw_location(net, lane, task)
         if to == NOTHING:
             return False
+        last = len(clusters.sizes) - 1
         if kind == BALL:
-            _move_ball(net, clusters, lane, task, to)
+            # The surroundings of the task.
+            many = _gather(net, lane, task, _draw_size(lane))
+            for k in range(many):
+                one = lane.queue[k]
+                if lane.choice.at[one] != to and net.device_at[one, to] >= 0:
+                    _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[one]))), to)
         elif kind == FAMILY:
-            _move_family(net, clusters, lane, task, to)
+            # The task with all that read one of its payloads.
+            start, stop = net.offset[task], net.offset[task + 1]
+            if _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[task]))), to) and start < stop:
+                payload = net.carried[start + draw(lane, stop - start)]
+                for edge in range(start, stop):
+                    if net.carried[edge] == payload:
+                        _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[net.head[edge]]))), to)
         else:
             label = int(np.int64(clusters.label[level, task]))
             if _move_cluster(net, clusters, lane, (level, label), to) and kind != CLUSTER:
@@ -392,22 +417,6 @@ def _move_cluster(net: SearchNetwork, clusters: MoveClusters, lane: Lane, which:
     return True
 
 
-@spliced
-def _move_family(net: SearchNetwork, clusters: MoveClusters, lane: Lane, task: int, to: int) -> bool:
-    """Move a task with all that read one of its payloads."""
-    last = len(clusters.sizes) - 1
-    if not _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[task]))), to):
-        return False
-    k, stop = net.offset[task], net.offset[task + 1]
-    if k == stop:
-        return True
-    payload = net.carried[k + draw(lane, stop - k)]
-    for edge in range(k, stop):
-        if net.carried[edge] == payload:
-            _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[net.head[edge]]))), to)
-    return True
-
-
 @subkernel
 def _gather(net: SearchNetwork, lane: Lane, task: int, size: int) -> int:
     """Collect up to so many tasks around one, over edges, that are where it is; return how many, in `queue`."""
@@ -443,18 +452,6 @@ def _draw_size(lane: Lane) -> int:
     # Log-uniform: single tasks and large regions are both needed, at every size of graph.
     most = max(2.0, len(lane.stamp) * 0.1)
     return int(np.exp(uniform(lane) * np.log(most)))
-
-
-@spliced
-def _move_ball(net: SearchNetwork, clusters: MoveClusters, lane: Lane, task: int, to: int) -> bool:
-    """Move the surroundings of a task."""
-    last = len(clusters.sizes) - 1
-    many = _gather(net, lane, task, _draw_size(lane))
-    for k in range(many):
-        one = lane.queue[k]
-        if lane.choice.at[one] != to and net.device_at[one, to] >= 0:
-            _move_cluster(net, clusters, lane, (last, int(np.int64(net.unit[one]))), to)
-    return True
 
 
 @subkernel
@@ -531,3 +528,69 @@ def _shift_ball(net: SearchNetwork, clusters: MoveClusters, lane: Lane) -> None:
             place = min(places[k] + by, _latest(net, lane, one))
             if place > places[k]:
                 slide(lane, one, place)
+
+
+_FRESH = 64
+"""Accepted changes after which the critical chain is traced again."""
+
+
+class Cooling(NamedTuple):
+    """One stretch of an annealing."""
+
+    steps: int
+    hot: float
+    """Ticks by which what is worse is accepted with probability 1/e as the stretch begins."""
+    cold: float
+    """Ticks by which what is worse is accepted with probability 1/e as the stretch ends."""
+    kinds: Floats
+    """[KINDS] cumulated shares of the kinds of moves."""
+    levels: Floats
+    """[k] cumulated shares of the partitions."""
+
+
+@kernel
+def anneal(net: SearchNetwork, clusters: MoveClusters, lane: Lane, cooling: Cooling) -> None:
+    """Try so many changes. One that takes bytes off where there are too many is accepted whatever it costs."""
+    stale, heat = 0, cooling.hot
+    factor = (cooling.cold / cooling.hot) ** (1.0 / max(cooling.steps, 1))
+    for _ in range(cooling.steps):
+        heat *= factor
+        lane.tally[TRIED] += 1
+        kind = _share(cooling.kinds, uniform(lane))
+        level = _share(cooling.levels, uniform(lane))
+        changed = propose(net, clusters, lane, kind, level)
+        # The Metropolis test, turned around: the random number is drawn first and gives a limit on the makespan, so
+        # that the simulation can stop as soon as the change is sure to be rejected.
+        limit = lane.tally[COST] + np.int64(-np.log(1.0 - uniform(lane)) * heat)
+        over = overload(lane)
+        if over < lane.tally[OVER]:
+            limit = NEVER
+        # The greatest load of a device is a lower bound on the makespan: above the limit, no simulation is needed.
+        load = lane.choice.load[0]
+        for d in range(1, len(lane.choice.load)):
+            load = max(load, lane.choice.load[d])
+        if not changed or over > lane.tally[OVER] or load > limit:
+            undo(net, lane)
+            continue
+        run = RunBounds(limit, lane.departs[0], max(lane.tally[COST] // (STATES + 1), 1))
+        cost = simulate(net, lane.choice, lane.trial, lane.work, lane.saved, run)
+        if cost == STOPPED or cost > limit:
+            undo(net, lane)
+            continue
+        lane.tally[TAKEN] += 1
+        better = cost < lane.tally[BEST]
+        accept(lane, cost)
+        stale += 1
+        # Tracing the critical chain walks the whole chain; a chain that is some changes old still points at good moves.
+        if better or stale >= _FRESH:
+            trace_critical(net, lane)
+            stale = 0
+
+
+@inlined
+def _share(cumulated: Floats, at: float) -> int:
+    """Return whose share a number in [0, 1) is in."""
+    k = 0
+    while k < len(cumulated) - 1 and cumulated[k] <= at:
+        k += 1
+    return k

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.dag import adjacency, connected, topological_order
 from solvers.heuristics.devices_of_location import devices_at
-from solvers.problem import FORBIDDEN, Problem
+from solvers.problem import FORBIDDEN, Problem, least_ticks
 from solvers.schedule import Schedule
 from solvers.structure.units import Units, placeable_units
 from solvers.timing.loop import Prepared
@@ -78,7 +78,6 @@ def network_of(problem: Problem, units: Units) -> SearchNetwork:
     number[used] = np.arange(len(used))
     by = np.lexsort((p.payload, p.src))
     behind, into = adjacency(n, p.dst)
-    least = np.where(p.allowed, p.duration, np.iinfo(np.int64).max).min(axis=1)
     return SearchNetwork(
         offset=_short(adjacency(n, p.src)[0]),
         head=_short(p.dst[by]),
@@ -91,7 +90,7 @@ def network_of(problem: Problem, units: Units) -> SearchNetwork:
         transfer=p.transfer,
         path_class=p.path_class,
         path_links=p.holds,
-        rest=bottom_levels(p, mean=False, communication=0.0) - least,
+        rest=bottom_levels(p, mean=False, communication=0.0) - least_ticks(p),
         memory=p.memory,
         unit=_short(units.unit),
         choice=_short(np.flatnonzero(np.count_nonzero(units.allowed, axis=1) > 1)),

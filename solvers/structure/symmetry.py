@@ -85,9 +85,39 @@ def symmetry_of(problem: Problem, units: Units | None = None) -> Symmetry:
     )
 
 
-def interchangeable(problem: Problem) -> list[Class]:
+def interchangeable(p: Problem) -> list[Class]:
     """Return the locations of which any two can be swapped, devices and links renamed, without changing the problem."""
-    return _classes(np.unique(problem.location).tolist(), _swap_of(problem))
+    devices = [Counter(p.duration[:, d].tobytes() for d in _at(p, place)) for place in range(p.locations)]
+    off = ~np.eye(p.locations, dtype=bool)
+    # [c] the first column that is equal to each.
+    first: dict[bytes, int] = {}
+    equal_columns = np.array([first.setdefault(c.tobytes(), k) for k, c in enumerate(p.transfer.T)], dtype=np.int64)
+    ticks = np.where(off, equal_columns[p.path_class], -1)
+    # By location: the links of paths from or to it, each with all its paths.
+    near: list[dict[int, frozenset[int]]] = [{} for _ in range(p.locations)]
+    for link, paths in enumerate(paths_of_links(p)):
+        for place in {place for path in paths for place in divmod(path, p.locations)}:
+            near[place][link] = paths
+
+    def same_links(some: dict[int, frozenset[int]], order: list[int]) -> bool:
+        # Links keep their paths when locations are renamed, `some` being all that this can change.
+        size, sets = p.locations, some.values()
+        renamed = (frozenset(order[path // size] * size + order[path % size] for path in paths) for paths in sets)
+        return Counter(renamed) == Counter(sets)
+
+    def alike(a: int, b: int) -> bool:
+        order = np.arange(p.locations)
+        order[[a, b]] = b, a
+        swapped = np.ix_(order, order)
+        return (
+            p.capacity[a] == p.capacity[b]
+            and devices[a] == devices[b]
+            and len(near[a]) == len(near[b])
+            and np.array_equal(ticks[swapped], ticks)
+            and same_links(near[a] | near[b], order.tolist())
+        )
+
+    return _classes(np.unique(p.location).tolist(), alike)
 
 
 def _distinct(tasks: Iterable[int], units: Units, able: Bools, count: int) -> Class:
@@ -129,39 +159,3 @@ def paths_of_links(p: Problem) -> list[frozenset[int]]:
     for link, path in zip(p.holds[here, there, column].tolist(), (here * p.locations + there).tolist(), strict=True):
         found[link].add(path)
     return [frozenset(paths) for paths in found]
-
-
-def _swap_of(p: Problem) -> Callable[[int, int], bool]:
-    """Return a test of two locations: does swapping them, devices and links renamed, leave the problem as it is?"""
-    devices = [Counter(p.duration[:, d].tobytes() for d in _at(p, place)) for place in range(p.locations)]
-    off = ~np.eye(p.locations, dtype=bool)
-    # [c] the first column that is equal to each.
-    first: dict[bytes, int] = {}
-    equal_columns = np.array([first.setdefault(c.tobytes(), k) for k, c in enumerate(p.transfer.T)], dtype=np.int64)
-    ticks = np.where(off, equal_columns[p.path_class], -1)
-    # By location: the links of paths from or to it, each with all its paths.
-    near: list[dict[int, frozenset[int]]] = [{} for _ in range(p.locations)]
-    for link, paths in enumerate(paths_of_links(p)):
-        for place in {place for path in paths for place in divmod(path, p.locations)}:
-            near[place][link] = paths
-
-    def alike(a: int, b: int) -> bool:
-        order = np.arange(p.locations)
-        order[[a, b]] = b, a
-        swapped = np.ix_(order, order)
-        return (
-            p.capacity[a] == p.capacity[b]
-            and devices[a] == devices[b]
-            and len(near[a]) == len(near[b])
-            and np.array_equal(ticks[swapped], ticks)
-            and _same_links(near[a] | near[b], order.tolist())
-        )
-
-    return alike
-
-
-def _same_links(near: dict[int, frozenset[int]], order: list[int]) -> bool:
-    """Return True if links have the same paths when locations are renamed, `near` being all that this can change."""
-    size = len(order)
-    renamed = (frozenset(order[path // size] * size + order[path % size] for path in paths) for paths in near.values())
-    return Counter(renamed) == Counter(near.values())

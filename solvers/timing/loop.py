@@ -3,7 +3,8 @@
 One loop runs a fixed order, one a fixed order with links that serve by priority, and one lists tasks on a placement.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from solvers.compiled.kernels import inlined, kernel, routine, spliced, subkerne
 FREED, SENT, EVENTS, ARRIVALS = range(4)
 WAITING, READY, AT, TOOK = range(4)
 NEVER = 2**62
+DeviceRule = Literal["strict", "listed", "fifo"]
+"""Which of its tasks a device runs next."""
 
 
 class Prepared(NamedTuple):
@@ -385,6 +388,14 @@ def turned_makespan(g: Prepared, s: LinkState, device: Ints, order: Ints, turn: 
     return now if done == len(order) else -1
 
 
+def turned_runs(g: Prepared, device: Ints, order: Ints, turns: Iterable[Ints]) -> Iterator[tuple[int, Ints]]:
+    """Yield `turned_makespan` for each of some turns, and [n] the place of each task in the order of the ends."""
+    state = state_for(g, device)
+    for turn in turns:
+        reset(g, state, device)
+        yield int(turned_makespan(g, state, device, order, turn)), rank_of(state.ended)
+
+
 @kernel
 def run_strict(g: Prepared, s: LinkState, device: Ints, order: Ints) -> int:
     """Run each device's tasks in `order`, and write starts and finishes; return how many ran: all but in a deadlock."""
@@ -455,11 +466,6 @@ def _read_off(s: LinkState) -> int:
     return ran
 
 
-def run_listed(g: Prepared, s: LinkState, device: Ints, order: Ints) -> int:
-    """Start, whenever a device is idle, its ready task that is first in `order`; return how many ran: all."""
-    return run_queued(g, s, outbox_for(g, s, None), queues_for(g, order, fifo=False), device, order)
-
-
 @kernel
 def run_queued(g: Prepared, s: LinkState, o: Outbox, q: Queues, device: Ints, order: Ints) -> int:
     """Schedule a list under either policy of links; of what is ready, the first in `order` or the first come starts."""
@@ -518,3 +524,27 @@ def _admit(s: LinkState, q: Queues, device: Ints, order: Ints, now: int) -> None
             q.task[number] = task
             q.came[0] += 1
         insert(Bitsets(q.low, q.mid, q.high, q.top), device[task], number)
+
+
+def run_tasks(
+    g: Prepared,
+    device: Ints,
+    order: Ints,
+    *,
+    rule: DeviceRule = "strict",
+    send_rank: Ints | None = None,
+    state: LinkState | None = None,
+) -> tuple[LinkState, int]:
+    """Run tasks on their devices, [n]; return the work arrays, and how many tasks ran: all but in a deadlock.
+
+    rule: each device runs its own in `order`, [n], strictly; or, whenever it is idle, of those that are ready the first
+    there (listed), or the one that became so first (fifo). send_rank: [p] priorities of payloads; None: links are first
+    come, first served. state: arrays as `reset` left them; new ones unless given.
+    """
+    state = state_for(g, device) if state is None else state
+    if rule == "strict" and send_rank is None:
+        return state, run_strict(g, state, device, order)
+    outbox = outbox_for(g, state, send_rank)
+    if rule == "strict":
+        return state, run_waiting(g, state, outbox, device, order)
+    return state, run_queued(g, state, outbox, queues_for(g, order, fifo=rule == "fifo"), device, order)

@@ -65,7 +65,15 @@ def rebuild(problem: Problem, rough: Schedule) -> Schedule:
     paths = p.holds[at[p.producer[need.payload]], need.to]
     holds += [[p.devices + link for link in set(path) if link >= 0] for path in paths.tolist()]
     ticks = np.concatenate([p.duration[tasks, rough.device], need.ticks])
-    start = _earliest(ticks.tolist(), holds, followers, _ranks(p, rough, need))
+    # The priority of every activity: its place by (start, finish) in `rough`; equals in the order of their indices.
+    begin = np.concatenate([rough.start, rough.finish[p.producer[need.payload]]])
+    end = np.concatenate([rough.finish, begin[n:] + need.ticks])
+    crossings = zip(rough.sent_payload.tolist(), rough.sent_to.tolist(), strict=True)
+    known = {key: index for index, key in enumerate(crossings)}
+    for k, key in enumerate(zip(need.payload.tolist(), need.to.tolist(), strict=True), start=n):
+        if key in known:
+            begin[k], end[k] = rough.sent_start[known[key]], rough.sent_finish[known[key]]
+    start = _earliest(ticks.tolist(), holds, followers, rank_of(np.lexsort((end, begin))).tolist())
     return Schedule(
         device=rough.device,
         start=start[:n],
@@ -75,19 +83,6 @@ def rebuild(problem: Problem, rough: Schedule) -> Schedule:
         sent_start=start[n:],
         sent_finish=(start + ticks)[n:],
     )
-
-
-def _ranks(p: Problem, rough: Schedule, need: RebuiltTransfers) -> list[int]:
-    """Return the place of every activity by (start, finish) in `rough`; equals in the order of their indices."""
-    start = np.concatenate([rough.start, rough.finish[p.producer[need.payload]]])
-    finish = np.concatenate([rough.finish, start[p.tasks :] + need.ticks])
-    crossings = zip(rough.sent_payload.tolist(), rough.sent_to.tolist(), strict=True)
-    known = {key: index for index, key in enumerate(crossings)}
-    for t, key in enumerate(zip(need.payload.tolist(), need.to.tolist(), strict=True), start=p.tasks):
-        if key in known:
-            start[t], finish[t] = rough.sent_start[known[key]], rough.sent_finish[known[key]]
-    rank = rank_of(np.lexsort((finish, start)))
-    return list(rank.tolist())
 
 
 def _earliest(ticks: list[int], holds: list[list[int]], followers: list[list[int]], rank: list[int]) -> Ints:

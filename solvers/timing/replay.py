@@ -25,23 +25,9 @@ import numpy as np
 
 from solvers.arrays import Floats, Ints, ints, offsets, rank_of
 from solvers.compiled.dag import adjacency, tails, topological_order
-from solvers.problem import FORBIDDEN, MOST, Problem
+from solvers.problem import FORBIDDEN, MOST, Problem, least_ticks, mean_ticks, mean_transfers
 from solvers.schedule import Schedule
-from solvers.timing.loop import (
-    SENT,
-    LinkState,
-    Outbox,
-    Prepared,
-    order_of,
-    outbox_for,
-    queues_for,
-    reset,
-    run_queued,
-    run_strict,
-    run_waiting,
-    state_for,
-    turned_makespan,
-)  # fmt: skip
+from solvers.timing.loop import SENT, LinkState, Prepared, order_of, reset, run_tasks, state_for, turned_makespan
 
 
 def prepare(problem: Problem) -> Prepared:
@@ -96,14 +82,8 @@ def replay(
     device, rank = validated(problem, device, rank)
     g = prepare(problem) if prepared is None else prepared
     order = order_of(rank)
-    state = state_for(g, device)
-    outbox = _outbox(problem, g, state, send_rank)
-    if not strict:
-        done = run_queued(g, state, outbox, queues_for(g, order, fifo=False), device, order)
-    elif send_rank is None:
-        done = run_strict(g, state, device, order)
-    else:
-        done = run_waiting(g, state, outbox, device, order)
+    priorities = _priorities(problem, send_rank)
+    state, done = run_tasks(g, device, order, rule="strict" if strict else "listed", send_rank=priorities)
     if done < problem.tasks:
         # Name a task that its device must start next, and what it waits for.
         waits = order[state.start[order] < 0]
@@ -141,9 +121,8 @@ def first_come(
     """
     device, _ = validated(problem, device, device)
     g = prepare(problem) if prepared is None else prepared
-    state = state_for(g, device)
-    order, outbox = ints(np.arange(problem.tasks)), _outbox(problem, g, state, send_rank)
-    run_queued(g, state, outbox, queues_for(g, order, fifo=True), device, order)
+    order, priorities = ints(np.arange(problem.tasks)), _priorities(problem, send_rank)
+    state, _ = run_tasks(g, device, order, rule="fifo", send_rank=priorities)
     return schedule_of(device, state), rank_of(state.ended)
 
 
@@ -162,10 +141,10 @@ def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: LinkState 
     return int(turned_makespan(prepared, state, device, order, order))
 
 
-def _outbox(p: Problem, g: Prepared, state: LinkState, send_rank: Ints | None) -> Outbox:
+def _priorities(p: Problem, send_rank: Ints | None) -> Ints | None:
     if send_rank is not None and np.shape(send_rank) != (p.payloads,):
         raise ValueError(f"send_rank {np.shape(send_rank)} must have one entry for each of {p.payloads} payloads")
-    return outbox_for(g, state, None if send_rank is None else ints(send_rank))
+    return None if send_rank is None else ints(send_rank)
 
 
 def bottom_levels(
@@ -185,14 +164,8 @@ def bottom_levels(
         ticks[cut] = p.transfer[p.payload[cut], p.path_class[at[p.src[cut]], at[p.dst[cut]]]]
         took = p.duration[np.arange(p.tasks), device]
     else:
-        if p.locations > 1:
-            pairs = p.path_class[~np.eye(p.locations, dtype=bool)]
-            share = np.bincount(pairs, minlength=p.transfer.shape[1]) / len(pairs)
-            ticks[carried] = np.rint(p.transfer @ share)[p.payload[carried]]
-        if mean:
-            took = -(-np.where(p.allowed, p.duration, 0).sum(axis=1) // np.count_nonzero(p.allowed, axis=1))
-        else:
-            took = np.where(p.allowed, p.duration, np.iinfo(np.int64).max).min(axis=1)
+        ticks[carried] = mean_transfers(p)[p.payload[carried]]
+        took = mean_ticks(p) if mean else least_ticks(p)
     offset, edge = adjacency(p.tasks, p.src)
     weight = np.rint(ticks * communication).astype(np.int64)[edge]
     return ints(tails(topological_order(p.tasks, p.src, p.dst), took, (offset, p.dst[edge], weight)))
@@ -256,8 +229,7 @@ def stretched_makespans(
             if order is not None:
                 row.append(int(turned_makespan(g, state, device, order, order)))
             else:
-                queues = queues_for(g, ints(tasks), fifo=True)
-                run_queued(g, state, outbox_for(g, state, None), queues, device, ints(tasks))
+                run_tasks(g, device, ints(tasks), rule="fifo", state=state)
                 row.append(int(state.finish.max(initial=0)))
         rows.append(row)
     return ints(np.array(rows, dtype=np.int64).reshape(-1, len(devices)))

@@ -13,7 +13,7 @@ import numpy as np
 from solvers.arrays import Ints, ints, rank_of
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.timing.loop import Prepared, order_of, reset, state_for, turned_makespan
+from solvers.timing.loop import Prepared, order_of, reset, state_for, turned_makespan, turned_runs
 from solvers.timing.replay import replay
 
 _NEVER = 2**62
@@ -50,12 +50,9 @@ def draw_merges(
 
     device, rank: [n] as `replay` takes them, without a deadlock; the rank gives the sequences alone.
     """
-    device, order, chance = ints(device), order_of(ints(rank)), np.random.default_rng(seed)
-    state = state_for(prepared, device)
-    for _ in range(count):
-        reset(prepared, state, device)
-        ticks = turned_makespan(prepared, state, device, order, ints(chance.permutation(len(order))))
-        yield int(ticks), rank_of(state.ended)
+    order, chance = order_of(ints(rank)), np.random.default_rng(seed)
+    turns = (ints(chance.permutation(len(order))) for _ in range(count))
+    return turned_runs(prepared, ints(device), order, turns)
 
 
 class SteadyingEffort(NamedTuple):

@@ -275,7 +275,23 @@ class _ExcerptWriter:
                 self._carry(before, k, np.concatenate([np.zeros(classes, dtype=np.int64), ready, 0 * rest]))
             self._carry(k, after, np.concatenate([np.zeros(classes, dtype=np.int64), 0 * ready, rest]))
             self._edges(k, task, 2 * places)
-        self._in_flight()
+        # Add the settled transfers that still hold links, or wait for them.
+        p, s, at = self._p, self._s, self._standing.at
+        near = np.flatnonzero((s.sent_finish > self._begin) & (s.sent_start < self._until_tick))
+        for sent in near.tolist():
+            payload, to = int(s.sent_payload[sent]), int(s.sent_to[sent])
+            sender = int(p.producer[payload])
+            settled = sender not in self._number and int(s.finish[sender]) <= self._begin
+            if not settled or (p.holds[at[sender], to] < 0).all():
+                continue
+            since = max(self._begin, int(s.sent_start[sent]))
+            ticks = np.zeros(p.transfer.shape[1] + 2 * p.locations, dtype=np.int64)
+            ticks[p.path_class[at[sender], to]] = int(s.sent_finish[sent]) - since
+            ghost = self._ghost(int(at[sender]), ready=since - self._begin)
+            left = int(self._standing.tail[p.tasks + sent]) - int(s.sent_finish[sent] - s.sent_start[sent])
+            self._edge(ghost, self._ghost(to, rest=left), len(self._producer))
+            self._producer.append(ghost)
+            self._transfer.append(ticks)
         # The tasks that are not free keep their order on each device.
         last: dict[int, int] = {}
         for k, task in enumerate(self._tasks.tolist()):
@@ -386,25 +402,6 @@ class _ExcerptWriter:
             ticks[classes + places + place] = rest
             self._carry(number, self._w + 1, ticks)
         return number
-
-    def _in_flight(self) -> None:
-        """Add the settled transfers that still hold links, or wait for them."""
-        p, s, at = self._p, self._s, self._standing.at
-        near = np.flatnonzero((s.sent_finish > self._begin) & (s.sent_start < self._until_tick))
-        for sent in near.tolist():
-            payload, to = int(s.sent_payload[sent]), int(s.sent_to[sent])
-            sender = int(p.producer[payload])
-            settled = sender not in self._number and int(s.finish[sender]) <= self._begin
-            if not settled or (p.holds[at[sender], to] < 0).all():
-                continue
-            since = max(self._begin, int(s.sent_start[sent]))
-            ticks = np.zeros(p.transfer.shape[1] + 2 * p.locations, dtype=np.int64)
-            ticks[p.path_class[at[sender], to]] = int(s.sent_finish[sent]) - since
-            ghost = self._ghost(int(at[sender]), ready=since - self._begin)
-            left = int(self._standing.tail[p.tasks + sent]) - int(s.sent_finish[sent] - s.sent_start[sent])
-            self._edge(ghost, self._ghost(to, rest=left), len(self._producer))
-            self._producer.append(ghost)
-            self._transfer.append(ticks)
 
     def _problem(self, used: list[int]) -> Problem:
         """Return the problem of all rows, in which what stands for others takes no time on a device of its own."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, rank_of
-from solvers.base import Report, SolveMonitor
+from solvers.base import AdaptiveKinds, Report, SolveMonitor
 from solvers.bounds import quick_bounds
 from solvers.bounds.strong import compile_ahead
 from solvers.instances.plain import chain
@@ -34,8 +34,6 @@ _LEAST, _MOST = 6.0, 60.0
 """Free tasks of a window."""
 _GROW, _SHRINK = 1.01, 0.9
 """Factors on the size of a kind after a window that was searched to its end, and after one that was not."""
-_MEMORY = 0.95
-"""Weight of a kind's past after its next window (decay factor)."""
 _EVEN = 0.25
 """Share of the draws that all kinds divide evenly."""
 _LEAST_S = 0.02
@@ -76,39 +74,21 @@ KINDS = {
 }
 
 
-class _WindowStatistics:
-    """Size of the next window of a kind, and decayed sums of its shorter plans and seconds."""
-
-    def __init__(self, size: float) -> None:
-        self.size, self.gain, self.effort = size, 1.0, 1.0
-
-
 class Choices:
     """Draws windows, more often of kinds that pay. The same seed and outcomes give the same draws."""
 
     def __init__(self, seed: int, size: int) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._records = {name: _WindowStatistics(float(size)) for name in KINDS}
+        self._rng, rates = np.random.default_rng(seed), (_GROW, _SHRINK)
+        self.kinds = AdaptiveKinds(KINDS, self._rng, first=float(size), sizes=(_LEAST, _MOST), rates=rates, even=_EVEN)
 
     def draw(self, standing: Standing) -> tuple[str, Span]:
         """Draw a kind, and what it sets free; the plan has a task."""
         used = np.unique(standing.at).tolist()
-        names = [name for name in KINDS if len(used) > _FEW or not KINDS[name].pair]
-        paid = np.array([self._records[name].gain / self._records[name].effort for name in names])
-        share = _EVEN / len(names) + (1 - _EVEN) * paid / paid.sum()
-        name = names[int(self._rng.choice(len(names), p=share / share.sum()))]
+        name, size = self.kinds.draw([name for name in KINDS if len(used) > _FEW or not KINDS[name].pair])
         kind = KINDS[name]
-        size = min(int(self._records[name].size), len(standing.order))
-        free = kind.draw(standing, size, self._rng)
+        free = kind.draw(standing, min(size, len(standing.order)), self._rng)
         places = frozenset(self._rng.choice(used, 2, replace=False).tolist()) if kind.pair else None
         return name, Span(free, places)
-
-    def learn(self, name: str, *, closed: bool, better: bool, seconds: float) -> None:
-        """Learn how a window of a kind went: searched to its end, a shorter plan, in so many seconds."""
-        record = self._records[name]
-        record.size = min(max(record.size * (_GROW if closed else _SHRINK), _LEAST), _MOST)
-        record.gain = _MEMORY * record.gain + better
-        record.effort = _MEMORY * record.effort + seconds
 
 
 CPSAT = "cpsat"
@@ -243,7 +223,7 @@ class _Descent:
                 if searched.schedule is not None:
                     better = self._keep(*window.excerpt.back(searched.schedule, self._best))
                 seconds = time.monotonic() - window.began
-                self._choices.learn(window.kind, closed=searched.closed, better=better, seconds=seconds)
+                self._choices.kinds.learn(window.kind, closed=searched.closed, better=better, effort=seconds)
 
     def _keep(self, device: Ints, order: Ints) -> bool:
         """Keep the plan with that placement and order where it takes no longer; return True if it is shorter."""

@@ -30,9 +30,9 @@ from solvers.arrays import Bools, Ints, ints, rank_of
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.list_schedule import MeanCostGraph, dag_of, edge_ticks, mean_ticks, mean_transfers
+from solvers.heuristics.lists.list_schedule import MeanCostGraph, dag_of, edge_ticks
 from solvers.heuristics.methods import Placement
-from solvers.problem import Problem
+from solvers.problem import Problem, mean_ticks, mean_transfers
 from solvers.result import Options
 from solvers.structure.units import placeable_units
 from solvers.timing.loop import Prepared

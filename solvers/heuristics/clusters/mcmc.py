@@ -23,12 +23,11 @@ from solvers.arrays import Bools, Ints, ints, offsets, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.clusters.pipedream import order_of_layers
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.list_schedule import mean_ticks
 from solvers.heuristics.methods import Placement
-from solvers.problem import Problem
+from solvers.problem import Problem, mean_ticks
 from solvers.result import Options
 from solvers.structure.units import Units, placeable_units
-from solvers.timing.loop import LinkState, Prepared, run_listed, state_for
+from solvers.timing.loop import LinkState, Prepared, run_tasks
 from solvers.timing.replay import bottom_levels, prepare
 
 MOST_SECONDS = 10.0
@@ -112,9 +111,7 @@ def _starts(problem: Problem, units: Units, seed: int) -> list[Ints]:
 
 def simulated(moves: MarkovTables, device: Ints) -> LinkState:
     """Return the starts and finishes of a placement, [n], which is not validated."""
-    state = state_for(moves.prepared, device)
-    run_listed(moves.prepared, state, device, moves.order)
-    return state
+    return run_tasks(moves.prepared, device, moves.order, rule="listed")[0]
 
 
 def chain(moves: MarkovTables, device: Ints, rng: np.random.Generator, budget: MarkovBudget) -> tuple[Ints, int]:

@@ -15,9 +15,8 @@ from solvers.arrays import Ints, ints
 from solvers.compiled.dag import adjacency
 from solvers.heuristics.clusters.linear_clustering import glb
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.list_schedule import mean_ticks, mean_transfers
 from solvers.heuristics.methods import Placement
-from solvers.problem import Problem
+from solvers.problem import Problem, mean_ticks, mean_transfers
 from solvers.result import Options
 from solvers.structure.units import placeable_units
 
@@ -97,7 +96,7 @@ def _undirected(problem: Problem, unit: Ints, free: Ints) -> tuple[Ints, Ints, I
     writer = name[unit[problem.producer[payload]]]
     low, high = np.minimum(writer, reader), np.maximum(writer, reader)
     pairs, pair = np.unique(low * len(free) + high, return_inverse=True)
-    sent = mean_transfers(problem, np.arange(problem.locations))[payload]
+    sent = mean_transfers(problem)[payload]
     ticks = np.bincount(pair, weights=sent, minlength=len(pairs)).astype(np.int64)
     low, high = pairs // len(free), pairs % len(free)
     tail, head, ticks = np.concatenate([low, high]), np.concatenate([high, low]), np.concatenate([ticks, ticks])

@@ -37,9 +37,9 @@ from solvers.arrays import Bools, Ints, ints, offsets
 from solvers.compiled.dag import heights
 from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.list_schedule import MeanCostGraph, dag_of, mean_ticks, mean_transfers
+from solvers.heuristics.lists.list_schedule import MeanCostGraph, dag_of
 from solvers.heuristics.methods import NoRoomError, Placement
-from solvers.problem import Problem
+from solvers.problem import Problem, mean_ticks, mean_transfers
 from solvers.result import Options
 from solvers.structure.units import Units, placeable_units
 
@@ -67,7 +67,7 @@ def order_of_layers(problem: Problem, units: Units) -> Ints:
     # An edge that only orders is known by its 0.
     weight = np.zeros(problem.edges, dtype=np.int64)
     carries = problem.payload >= 0
-    weight[carries] = 1 + mean_transfers(problem, np.arange(problem.locations))[problem.payload[carries]]
+    weight[carries] = 1 + mean_transfers(problem)[problem.payload[carries]]
     g = dag_of(problem, np.ones(problem.tasks, dtype=np.int64), weight)
     unit, heads = units.unit[g.order], np.repeat(np.arange(problem.tasks), np.diff(g.entry))
     level = heights(problem.tasks, problem.src, problem.dst)[g.order]

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, offsets, rank_of
-from solvers.compiled.dag import adjacency, topological_order
-from solvers.compiled.kernels import inlined, routine, subkernel
+from solvers.compiled.dag import adjacency, tails, topological_order
+from solvers.compiled.kernels import inlined, subkernel
 from solvers.heuristics.eft_pass import guided
 from solvers.heuristics.methods import Placement
 from solvers.problem import MOST, Problem
@@ -220,21 +220,6 @@ class MeanCostGraph(NamedTuple):
     """[e] mean ticks of each edge's payload, in the order of `tail`."""
 
 
-def mean_ticks(problem: Problem) -> Ints:
-    """Return [n] mean ticks of each task over the devices that can run it, rounded up, as in HEFT (Topcuoglu 2002)."""
-    allowed = np.count_nonzero(problem.allowed, axis=1)
-    return ints(-(-np.where(problem.allowed, problem.duration, 0).sum(axis=1) // allowed))
-
-
-def mean_transfers(problem: Problem, places: Ints) -> Ints:
-    """[p] mean ticks of each payload over all ordered pairs of `places` (locations), rounded; 0 without a pair."""
-    if len(places) < 2:
-        return ints(np.zeros(problem.payloads, dtype=np.int64))
-    pairs = problem.path_class[np.ix_(places, places)][~np.eye(len(places), dtype=bool)]
-    share = np.bincount(pairs, minlength=problem.transfer.shape[1]) / len(pairs)
-    return ints(np.rint(problem.transfer @ share).astype(np.int64))
-
-
 def edge_ticks(problem: Problem, sent: Ints) -> Ints:
     """Return [e] ticks of each edge when its payload takes `sent`, [p]; 0 where it carries none."""
     ticks = np.zeros(problem.edges, dtype=np.int64)
@@ -299,7 +284,7 @@ def upward(problem: Problem, weights: PathWeights) -> Ints:
     """
     order = topological_order(problem.tasks, problem.src, problem.dst)
     offset, edge = adjacency(problem.tasks, problem.src)
-    return _heaviest(order[::-1].copy(), weights.took, (offset, problem.dst[edge], weights.carried[edge]))
+    return tails(order, weights.took, (offset, problem.dst[edge], weights.carried[edge]))
 
 
 def downward(problem: Problem, weights: PathWeights) -> Ints:
@@ -310,7 +295,7 @@ def downward(problem: Problem, weights: PathWeights) -> Ints:
     order = topological_order(problem.tasks, problem.src, problem.dst)
     offset, edge = adjacency(problem.tasks, problem.dst)
     arrived = (offset, problem.src[edge], weights.carried[edge])
-    return _heaviest(order, weights.took, arrived) - weights.took
+    return tails(order[::-1].copy(), weights.took, arrived) - weights.took
 
 
 def by_level(problem: Problem, level: Ints) -> Ints:
@@ -320,16 +305,3 @@ def by_level(problem: Problem, level: Ints) -> Ints:
     """
     place = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     return np.lexsort((place, -level))
-
-
-@routine
-def _heaviest(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
-    """Compute for each task of `order` its weight plus the maximum over its edges of edge weight and next level."""
-    offset, other, carried = edges
-    level = took.copy()
-    for task in order:
-        most = 0
-        for k in range(offset[task], offset[task + 1]):
-            most = max(most, carried[k] + level[other[k]])
-        level[task] += most
-    return level

@@ -19,7 +19,7 @@ from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.kernels import inlined, kernel, spliced, subkernel
 from solvers.footprint import Footprint
 from solvers.memory.usage import roots, shared, spans
-from solvers.problem import Problem
+from solvers.problem import Problem, mean_transfers
 from solvers.schedule import Schedule
 
 _WIDE = 32
@@ -100,7 +100,18 @@ def lives_of(
     matters[families[np.cumsum(largest[families]) <= negligible // max(problem.locations, 1)]] = False
     by = by[matters[root][by]]
     first = np.flatnonzero(np.diff(root[by], prepend=-1))
-    times = _times(problem, schedule, ticks)
+    sent, by_payload = adjacency(problem.payloads, schedule.sent_payload)
+    times = {
+        "begin": _position(ticks, schedule.start),
+        "gone": _beyond(ticks, schedule.finish),
+        "after": _position(ticks, schedule.finish),
+        "sent": sent,
+        "sent_to": schedule.sent_to[by_payload],
+        "sent_begin": _position(ticks, schedule.sent_start[by_payload]),
+        "sent_gone": _beyond(ticks, schedule.sent_finish[by_payload]),
+        "fresh": _beyond(ticks, schedule.finish[problem.producer] + mean_transfers(problem)),
+        "ticks": ticks,
+    }
     # [b] first position at which no task nor transfer, real or possible, has to do with a buffer any more.
     over, received = times["gone"][f.maker], times["fresh"].copy()
     np.maximum.at(received, np.repeat(np.arange(len(received)), np.diff(times["sent"])), times["sent_gone"])
@@ -142,30 +153,6 @@ def _bundles(f: Footprint, by: Ints, uses: Ints, late: Ints) -> dict[str, Ints]:
         "payload": payload[first],
         "reader": f.read_by[by_read],
     }
-
-
-def _times(problem: Problem, s: Schedule, ticks: Ints) -> dict[str, Ints]:
-    sent, by = adjacency(problem.payloads, s.sent_payload)
-    return {
-        "begin": _position(ticks, s.start),
-        "gone": _beyond(ticks, s.finish),
-        "after": _position(ticks, s.finish),
-        "sent": sent,
-        "sent_to": s.sent_to[by],
-        "sent_begin": _position(ticks, s.sent_start[by]),
-        "sent_gone": _beyond(ticks, s.sent_finish[by]),
-        "fresh": _beyond(ticks, s.finish[problem.producer] + mean_transfer(problem)),
-        "ticks": ticks,
-    }
-
-
-def mean_transfer(problem: Problem) -> Ints:
-    """Return [p] ticks of each payload, mean over all pairs of locations."""
-    if problem.locations < 2:
-        return np.zeros(problem.payloads, dtype=np.int64)
-    pairs = problem.path_class[~np.eye(problem.locations, dtype=bool)]
-    share = np.bincount(pairs, minlength=problem.transfer.shape[1]) / len(pairs)
-    return np.rint(problem.transfer @ share).astype(np.int64)
 
 
 def bytes_at(problem: Problem, footprint: Footprint, schedule: Schedule, ticks: Ints) -> Ints:

@@ -25,12 +25,11 @@ from solvers.heuristics.overflow.buffers import (
     held_for,
     hold,
     lives_of,
-    mean_transfer,
     scratch_for,
     shift,
     take_back,
 )
-from solvers.problem import Problem
+from solvers.problem import Problem, mean_transfers
 from solvers.schedule import Schedule
 from solvers.structure.units import Units, fastest_at
 
@@ -538,7 +537,7 @@ def ties_of(problem: Problem, footprint: Footprint, units: Units, lives: BufferL
 def _neighbours(problem: Problem, units: Units) -> tuple[Ints, Ints, Ints]:
     edge = np.flatnonzero((problem.payload >= 0) & (units.unit[problem.src] != units.unit[problem.dst]))
     tail, head = units.unit[problem.src[edge]], units.unit[problem.dst[edge]]
-    ticks = mean_transfer(problem)[problem.payload[edge]]
+    ticks = mean_transfers(problem)[problem.payload[edge]]
     offset, by = adjacency(len(units.memory), np.concatenate([tail, head]))
     return offset, np.concatenate([head, tail])[by], np.concatenate([ticks, ticks])[by]
 

@@ -215,8 +215,20 @@ class PaperProgram:
         Where a payload crosses once in the schedule and for several edges here, the transfers follow one another and
         what comes after is delayed: the point's makespan is then longer, within the program's own horizon.
         """
-        m, values = self.model, np.zeros(self.linear.columns)
-        own = self._own(schedule)
+        m, t, values = self.model, self.model.transfers, np.zeros(self.linear.columns)
+        # The schedule with a payload an edge; of the same times where no payload has to cross twice.
+        at = self.origin.location[schedule.device]
+        columns = (schedule.sent_payload, schedule.sent_to, schedule.sent_start, schedule.sent_finish)
+        known = {(q, to): times for q, to, *times in zip(*(c.tolist() for c in columns), strict=True)}
+        cut = np.flatnonzero(at[t.tail] != at[t.head])
+        there = at[t.head[cut]]
+        keys = zip(self.edges.origin[t.payload[cut]].tolist(), there.tolist(), strict=True)
+        times = np.array([known[key] for key in keys], dtype=np.int64).reshape(-1, 2)
+        own = Schedule(
+            device=schedule.device, start=schedule.start, finish=schedule.finish, sent_payload=t.payload[cut],
+            sent_to=there, sent_start=times[:, 0], sent_finish=times[:, 1],
+        )  # fmt: skip
+        own = own if self.edges.exact else rebuild(self.edges.problem, own)
         # What does not cross takes no time when its producer ends.
         ready = own.finish[m.transfers.tail]
         start, finish = np.concatenate([own.start, ready]), np.concatenate([own.finish, ready])
@@ -245,19 +257,3 @@ class PaperProgram:
             device=device, start=start[:n], finish=finish[:n], sent_payload=payload[first], sent_to=to[first],
             sent_start=start[n + sent[first]], sent_finish=finish[n + sent[first]],
         )  # fmt: skip
-
-    def _own(self, schedule: Schedule) -> Schedule:
-        """A schedule of the problem with a payload an edge; the same times where no payload has to cross twice."""
-        p, at = self.edges.problem, self.origin.location[schedule.device]
-        columns = (schedule.sent_payload, schedule.sent_to, schedule.sent_start, schedule.sent_finish)
-        known = {(q, to): times for q, to, *times in zip(*(c.tolist() for c in columns), strict=True)}
-        t = self.model.transfers
-        cut = np.flatnonzero(at[t.tail] != at[t.head])
-        to = at[t.head[cut]]
-        keys = zip(self.edges.origin[t.payload[cut]].tolist(), to.tolist(), strict=True)
-        times = np.array([known[key] for key in keys], dtype=np.int64).reshape(-1, 2)
-        own = Schedule(
-            device=schedule.device, start=schedule.start, finish=schedule.finish, sent_payload=t.payload[cut],
-            sent_to=to, sent_start=times[:, 0], sent_finish=times[:, 1],
-        )  # fmt: skip
-        return own if self.edges.exact else rebuild(p, own)

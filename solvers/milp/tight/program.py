@@ -87,8 +87,29 @@ def lanes_of(draft: ProgramDraft, crossings: list[PayloadCrossing]) -> LaneJobs:
     """Return the jobs of all tasks and crossings."""
     p = draft.windows.problem
     jobs: list[list[LaneJob]] = [[] for _ in range(p.devices + p.links)]
-    activities = [_task(draft, task, jobs) for task in range(p.tasks)]
-    activities += [_crossing(draft, c, p.tasks + k, jobs) for k, c in enumerate(crossings)]
+    windows, activities = draft.windows, list[Activity]()
+    for task, (begin, finish) in enumerate(zip(draft.start, draft.finish, strict=True)):
+        earliest, latest = int(windows.earliest[task]), int(windows.latest[task])
+        activities.append(Activity(start=alone(begin), finish=finish, earliest=earliest, latest=latest))
+        for device, y in draft.places.on[task].items():
+            place, ticks = p.location[device], int(p.duration[task, device])
+            head, tail = int(windows.paths.head[task, place]), int(windows.paths.tail[task, place])
+            sure = y in draft.places.fixed
+            job = LaneJob(activity=task, head=head, ticks=ticks, tail=tail, columns=((y, ticks),), sure=sure)
+            jobs[device].append(job)
+    for c in crossings:
+        draft.rows.check()
+        ready = windows.paths.head[c.producer] + windows.paths.took[c.producer]
+        for link in frozenset().union(*(v.links for v in c.variants)):
+            used = [v for v in c.variants if link in v.links]
+            job = LaneJob(
+                activity=len(activities), head=min(int(ready[s]) for v in used for s in v.sources),
+                ticks=min(v.ticks for v in used), tail=windows.most - c.window[1],
+                columns=tuple((v.column, v.ticks) for v in used), sure=c.sure,
+            )  # fmt: skip
+            jobs[p.devices + link].append(job)
+        latest = max(c.window[1], int(windows.latest[c.producer]))
+        activities.append(Activity(start=alone(c.start), finish=c.arrival, earliest=int(ready.min()), latest=latest))
     after = np.zeros((len(activities), len(activities)), dtype=bool)
     after[: p.tasks, : p.tasks] = draft.windows.after
     # One crossing is before another if all that may read it where it goes is, or is before, the other's producer.
@@ -96,43 +117,6 @@ def lanes_of(draft: ProgramDraft, crossings: list[PayloadCrossing]) -> LaneJobs:
     for k, c in enumerate(crossings):
         after[p.tasks + k, p.tasks :] = upto[np.ix_(list(c.late), producers)].all(axis=0)
     return LaneJobs(activities=activities, jobs=jobs, after=after)
-
-
-def _task(draft: ProgramDraft, task: int, jobs: list[list[LaneJob]]) -> Activity:
-    p, paths = draft.windows.problem, draft.windows.paths
-    for device, y in draft.places.on[task].items():
-        place, ticks = p.location[device], int(p.duration[task, device])
-        job = LaneJob(
-            activity=task, head=int(paths.head[task, place]), ticks=ticks, tail=int(paths.tail[task, place]),
-            columns=((y, ticks),), sure=y in draft.places.fixed,
-        )  # fmt: skip
-        jobs[device].append(job)
-    return Activity(
-        start=alone(draft.start[task]),
-        finish=draft.finish[task],
-        earliest=int(draft.windows.earliest[task]),
-        latest=int(draft.windows.latest[task]),
-    )
-
-
-def _crossing(draft: ProgramDraft, c: PayloadCrossing, activity: int, jobs: list[list[LaneJob]]) -> Activity:
-    draft.rows.check()
-    windows, p = draft.windows, draft.windows.problem
-    ready = windows.paths.head[c.producer] + windows.paths.took[c.producer]
-    for link in frozenset().union(*(v.links for v in c.variants)):
-        used = [v for v in c.variants if link in v.links]
-        job = LaneJob(
-            activity=activity, head=min(int(ready[s]) for v in used for s in v.sources),
-            ticks=min(v.ticks for v in used), tail=windows.most - c.window[1],
-            columns=tuple((v.column, v.ticks) for v in used), sure=c.sure,
-        )  # fmt: skip
-        jobs[p.devices + link].append(job)
-    return Activity(
-        start=alone(c.start),
-        finish=c.arrival,
-        earliest=int(ready.min()),
-        latest=max(c.window[1], int(windows.latest[c.producer])),
-    )
 
 
 MOST = 20_000
@@ -163,26 +147,21 @@ class LaneMeeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ActivityPair:
-    """Two activities, by number, with all lanes on which they may meet."""
+    """Two activities, by number, with all lanes on which they may meet, and the columns of their order."""
 
     one: int
     two: int
     meetings: tuple[LaneMeeting, ...]
-
-    @property
-    def open(self) -> bool:
-        """True if either can be first, on the same lane or on different ones."""
-        return any(m.forth for m in self.meetings) and any(m.back for m in self.meetings)
-
-    @property
-    def sure(self) -> bool:
-        """True if they meet in every schedule."""
-        return any(m.sure for m in self.meetings)
+    forth: int | None
+    """Column a[one,two]; None where the order is not open."""
+    back: int | None
+    """Column a[two,one]; None where it is 1 - a[one,two], or not open."""
 
 
-def pairs_of(most: int, lanes: LaneJobs, among: range) -> list[ActivityPair]:
-    """Return the pairs on some of the lanes, by the numbers of their activities."""
-    every = np.concatenate([np.zeros((0, 7), dtype=np.int64), *(_meetings(most, lanes, lane) for lane in among)])
+def pairs_of(draft: ProgramDraft, lanes: LaneJobs, among: range) -> list[ActivityPair]:
+    """Return the pairs on some of the lanes, by the numbers of their activities, with columns where it is open."""
+    meetings = (_meetings(draft.windows.most, lanes, lane) for lane in among)
+    every = np.concatenate([np.zeros((0, 7), dtype=np.int64), *meetings])
     name, first, which = np.unique(
         every[:, 0] * len(lanes.activities) + every[:, 1], return_index=True, return_inverse=True
     )
@@ -194,7 +173,14 @@ def pairs_of(most: int, lanes: LaneJobs, among: range) -> list[ActivityPair]:
     for one, two, lane, k, m, forth, back in every[kept[which]].tolist():
         jobs = lanes.jobs[lane]
         pairs[one, two].append(LaneMeeting(one=jobs[k], two=jobs[m], forth=forth >= 0, back=back >= 0))
-    return [ActivityPair(one=one, two=two, meetings=tuple(meetings)) for (one, two), meetings in pairs.items()]
+    found = []
+    for (one, two), met in pairs.items():
+        # Either can be first, on the same lane or on different ones; one column does where they meet in any case.
+        open_ = any(m.forth for m in met) and any(m.back for m in met)
+        forth = draft.rows.binary() if open_ else None
+        back = draft.rows.binary() if open_ and not any(m.sure for m in met) else None
+        found.append(ActivityPair(one=one, two=two, meetings=tuple(met), forth=forth, back=back))
+    return found
 
 
 def _meetings(most: int, lanes: LaneJobs, lane: int) -> Ints:
@@ -224,30 +210,12 @@ _THERE = 0.5
 """Least value of h[i,d] + h[j,d] - 1 that counts as both being on a lane."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PairOrder:
-    """A pair of activities with its columns."""
-
-    pair: ActivityPair
-    forth: int | None
-    """Column a[i,j]; None where the order is not open."""
-    back: int | None
-    """Column a[j,i]; None where it is 1 - a[i,j], or not open."""
-
-
-def order_of(draft: ProgramDraft, pair: ActivityPair) -> PairOrder:
-    """Return the columns of a pair."""
-    forth = draft.rows.binary() if pair.open else None
-    back = draft.rows.binary() if pair.open and not pair.sure else None
-    return PairOrder(pair=pair, forth=forth, back=back)
-
-
-def add_order(draft: ProgramDraft, lanes: LaneJobs, order: PairOrder) -> None:
+def add_order(draft: ProgramDraft, lanes: LaneJobs, order: ActivityPair) -> None:
     """The rows of a pair."""
-    one, two = lanes.activities[order.pair.one], lanes.activities[order.pair.two]
+    one, two = lanes.activities[order.one], lanes.activities[order.two]
     if order.forth is None:
         # At most one of the two can be first, whatever the lane.
-        for m in order.pair.meetings:
+        for m in order.meetings:
             together = AffineSum(terms=(), constant=1.0) if m.sure else m.both
             if m.forth:
                 _apart(draft, one, two, together)
@@ -263,7 +231,7 @@ def add_order(draft: ProgramDraft, lanes: LaneJobs, order: PairOrder) -> None:
     if order.back is None:
         return
     draft.rows.row([*first.terms, *second.terms], at_most=1.0)
-    for m in order.pair.meetings:
+    for m in order.meetings:
         chosen = [*(first.terms if m.forth else ()), *(second.terms if m.back else ())]
         draft.rows.row([*chosen, *((c, -a) for c, a in m.both.terms)], at_least=m.both.constant)
 
@@ -275,16 +243,15 @@ def _apart(draft: ProgramDraft, before: Activity, then: Activity, holds: AffineS
     draft.after(then.start.plus(slack, (1.0 - holds.constant) * most), before.finish)
 
 
-def overlapping(orders: Iterable[PairOrder], lanes: LaneJobs, values: Floats) -> list[PairOrder]:
+def overlapping(orders: Iterable[ActivityPair], lanes: LaneJobs, values: Floats) -> list[ActivityPair]:
     """Return the pairs that are on one lane at the same time in a point [c]."""
     start = np.array([_value(a.start, values) for a in lanes.activities])
     finish = np.array([_value(a.finish, values) for a in lanes.activities])
     return [
         order
         for order in orders
-        if min(finish[order.pair.one], finish[order.pair.two]) - _OVERLAP
-        > max(start[order.pair.one], start[order.pair.two])
-        and any(_value(m.both, values) > _THERE for m in order.pair.meetings)
+        if min(finish[order.one], finish[order.two]) - _OVERLAP > max(start[order.one], start[order.two])
+        and any(_value(m.both, values) > _THERE for m in order.meetings)
     ]
 
 
@@ -340,35 +307,6 @@ def _ends(jobs: list[LaneJob], least: int) -> list[tuple[int, int]]:
     return list(chosen.values())
 
 
-# Names of the tight program's columns that people can read.
-
-
-def names_of(draft: ProgramDraft, crossings: list[PayloadCrossing], orders: list[PairOrder]) -> list[str]:
-    """Return [c] by the letters of `solvers.milp.tight.program`, with what each stands for.
-
-    C_max, S_op3, x_op3_loc1 (of the first of the tasks that share a location), y_op3_dev1, T_data4_to1, w_data4_to1_0,
-    op3_before_op5. Locations and devices that are alike are numbered in the order of their first use.
-    """
-    found = {draft.makespan: "C_max"}
-    found |= {column: f"S_op{task}" for task, column in enumerate(draft.start)}
-    for task, (at, on) in enumerate(zip(draft.places.at, draft.places.on, strict=True)):
-        for place, x in at.items():
-            found.setdefault(x, f"x_op{task}_loc{place}")
-        for device, y in on.items():
-            found.setdefault(y, f"y_op{task}_dev{device}")
-    label = [f"op{task}" for task in range(len(draft.start))]
-    for c in crossings:
-        label.append(f"data{c.payload}_to{c.to}")
-        found[c.start] = f"T_{label[-1]}"
-        found |= {variant.column: f"w_{label[-1]}_{k}" for k, variant in enumerate(c.variants)}
-    for order in orders:
-        one, two = label[order.pair.one], label[order.pair.two]
-        for column, name in ((order.forth, f"{one}_before_{two}"), (order.back, f"{two}_before_{one}")):
-            if column is not None:
-                found[column] = name
-    return [found[column] for column in range(len(found))]
-
-
 GRID = 10_000
 """Steps that a unit of time is rounded to in a rough schedule, so that noise does not invert what starts together."""
 _ROWS = 3
@@ -385,9 +323,9 @@ class TightProgram:
     draft: ProgramDraft
     crossings: list[PayloadCrossing]
     lanes: LaneJobs
-    orders: list[PairOrder]
+    orders: list[ActivityPair]
     """All pairs of activities that may meet, in the order of their columns."""
-    waiting: list[PairOrder]
+    waiting: list[ActivityPair]
     """The pairs of transfers, whose rows may wait until a point breaks them."""
     binding: bool = True
 
@@ -398,8 +336,31 @@ class TightProgram:
 
     @property
     def names(self) -> list[str]:
-        """[c] of the columns; see `names_of`."""
-        return names_of(self.draft, self.crossings, self.orders)
+        """[c] by the letters of this module's docstring, with what each stands for.
+
+        C_max, S_op3, x_op3_loc1 (of the first of the tasks that share a location), y_op3_dev1, T_data4_to1,
+        w_data4_to1_0, op3_before_op5. Locations and devices that are alike are numbered in the order of their first
+        use.
+        """
+        draft = self.draft
+        found = {draft.makespan: "C_max"}
+        found |= {column: f"S_op{task}" for task, column in enumerate(draft.start)}
+        for task, (at, on) in enumerate(zip(draft.places.at, draft.places.on, strict=True)):
+            for place, x in at.items():
+                found.setdefault(x, f"x_op{task}_loc{place}")
+            for device, y in on.items():
+                found.setdefault(y, f"y_op{task}_dev{device}")
+        label = [f"op{task}" for task in range(len(draft.start))]
+        for c in self.crossings:
+            label.append(f"data{c.payload}_to{c.to}")
+            found[c.start] = f"T_{label[-1]}"
+            found |= {variant.column: f"w_{label[-1]}_{k}" for k, variant in enumerate(c.variants)}
+        for order in self.orders:
+            one, two = label[order.one], label[order.two]
+            for column, name in ((order.forth, f"{one}_before_{two}"), (order.back, f"{two}_before_{one}")):
+                if column is not None:
+                    found[column] = name
+        return [found[column] for column in range(len(found))]
 
     @property
     def unsaid(self) -> str:
@@ -435,7 +396,7 @@ class TightProgram:
         point[draft.start] = start[: len(s.start)] / draft.unit
         point[[c.start for c in self.crossings]] = start[len(s.start) :] / draft.unit
         for order in self.orders:
-            one, two = order.pair.one, order.pair.two
+            one, two = order.one, order.two
             forth = bool(finish[one] <= start[two])
             if order.forth is not None:
                 point[order.forth] = forth
@@ -452,7 +413,7 @@ class TightProgram:
         waiting = [order for order in self.waiting if order not in added]
         return replace(self, lean=self._with(broken), waiting=waiting)
 
-    def _with(self, orders: list[PairOrder]) -> Linear:
+    def _with(self, orders: list[ActivityPair]) -> Linear:
         more = replace(self.draft, rows=LinearBuilder())
         for order in orders:
             add_order(more, self.lanes, order)
@@ -498,16 +459,14 @@ def build(problem: Problem, limits: MakespanLimits) -> TightProgram:
     crossings = crossings_of(draft)
     limits.check()
     lanes = lanes_of(draft, crossings)
-    on_devices = pairs_of(limits.most, lanes, range(problem.devices))
-    on_links = pairs_of(limits.most, lanes, range(problem.devices, problem.devices + problem.links))
+    on_devices = pairs_of(draft, lanes, range(problem.devices))
+    on_links = pairs_of(draft, lanes, range(problem.devices, problem.devices + problem.links))
     limits.check()
-    orders = [order_of(draft, pair) for pair in (*on_devices, *on_links)]
-    waiting = orders[len(on_devices) :]
-    for order in orders[: len(on_devices)]:
+    for order in on_devices:
         limits.check()
         add_order(draft, lanes, order)
     add_loads(draft, lanes, limits.least)
     return TightProgram(
-        lean=rows.linear(), symmetry=symmetry, draft=draft, crossings=crossings, lanes=lanes, orders=orders,
-        waiting=waiting,
+        lean=rows.linear(), symmetry=symmetry, draft=draft, crossings=crossings, lanes=lanes,
+        orders=[*on_devices, *on_links], waiting=on_links,
     )  # fmt: skip

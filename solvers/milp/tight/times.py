@@ -212,11 +212,6 @@ def _chosen(column: int, choices: list[tuple[int, float]]) -> AffineSum:
     return AffineSum(terms=((column, 1.0), *choices))
 
 
-def _reduced(after: np.ndarray) -> np.ndarray:
-    dense = after.astype(np.float32)
-    return after & (dense @ dense == 0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CrossingVariant:
     """A way to cross: sources from which ticks and links are the same."""
@@ -358,3 +353,8 @@ def _add_rows(draft: ProgramDraft, c: PayloadCrossing) -> None:
         least = min(v.ticks for v in c.variants) / draft.unit
         wait = tuple((x, -a * least) for x, a in _spared(draft, c, reader, late))
         draft.after(start, draft.finish[c.producer].plus(wait))
+
+
+def _reduced(after: np.ndarray) -> np.ndarray:
+    dense = after.astype(np.float32)
+    return after & (dense @ dense == 0)

@@ -1,8 +1,6 @@
 """CPLEX by its Python package, with whatever licence there is: the one in the package takes small programs only."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import cplex
@@ -31,38 +29,32 @@ def solver() -> Milp:
 def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run CPLEX; UnavailableError where the licence is missing or too small, RuntimeError when it refuses."""
     relay = CallbackRelay(ask, hear)
-    with _licensed(linear), cplex.Cplex() as model:
-        lines = _CplexLog(relay)
-        for redirect in (model.set_log_stream, model.set_results_stream, model.set_warning_stream):
-            redirect(lines)
-        model.set_error_stream(None)
-        with mps_file(linear) as file:
-            model.read(str(file))
-        p = model.parameters
-        p.randomseed.set(ask.seed % 2_000_000_000)
-        p.threads.set(ask.threads)
-        p.parallel.set(p.parallel.values.deterministic)
-        p.mip.tolerances.mipgap.set(min(ask.gap, 1.0))
-        p.mip.tolerances.integrality.set(TOLERANCE)
-        p.simplex.tolerances.feasibility.set(TOLERANCE)
-        if math.isfinite(ask.effort):
-            p.dettimelimit.set(ask.effort * _TICKS)
-        if linear.integer.any():
-            # Without whole columns CPLEX takes neither.
-            if ask.start is not None:
-                start = cplex.SparsePair(list(range(linear.columns)), ask.start.tolist())
-                model.MIP_starts.add(start, model.MIP_starts.effort_level.auto)
-            model.set_callback(_Progress(relay), cplex.callbacks.Context.id.global_progress)
-        model.parameters.timelimit.set(relay.remaining)
-        model.solve()
-        relay.check()
-        return _outcome(model, linear)
-
-
-@contextmanager
-def _licensed(linear: Linear) -> Iterator[None]:
     try:
-        yield
+        with cplex.Cplex() as model:
+            for redirect in (model.set_log_stream, model.set_results_stream, model.set_warning_stream):
+                redirect(relay)
+            model.set_error_stream(None)
+            with mps_file(linear) as file:
+                model.read(str(file))
+            p = model.parameters
+            p.randomseed.set(ask.seed % 2_000_000_000)
+            p.threads.set(ask.threads)
+            p.parallel.set(p.parallel.values.deterministic)
+            p.mip.tolerances.mipgap.set(min(ask.gap, 1.0))
+            p.mip.tolerances.integrality.set(TOLERANCE)
+            p.simplex.tolerances.feasibility.set(TOLERANCE)
+            if math.isfinite(ask.effort):
+                p.dettimelimit.set(ask.effort * _TICKS)
+            if linear.integer.any():
+                # Without whole columns CPLEX takes neither.
+                if ask.start is not None:
+                    start = cplex.SparsePair(list(range(linear.columns)), ask.start.tolist())
+                    model.MIP_starts.add(start, model.MIP_starts.effort_level.auto)
+                model.set_callback(_Progress(relay), cplex.callbacks.Context.id.global_progress)
+            model.parameters.timelimit.set(relay.remaining)
+            model.solve()
+            relay.check()
+            return _outcome(model, linear)
     except cplex.exceptions.CplexError as error:
         code = error.args[2] if len(error.args) > 2 else 0
         if code == _TOO_LARGE:
@@ -74,20 +66,6 @@ def _licensed(linear: Linear) -> Iterator[None]:
         if code in _UNLICENSED:
             raise UnavailableError(f"{error} - install a licence for CPLEX") from None
         raise RuntimeError(f"CPLEX fails: {error}") from None
-
-
-class _CplexLog:
-    """A stream that hands on what is written to it."""
-
-    def __init__(self, relay: CallbackRelay) -> None:
-        self._relay = relay
-
-    def write(self, text: str) -> None:
-        """Pass it on."""
-        self._relay.write(text)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
 
 
 class _Progress:
@@ -126,11 +104,9 @@ def _outcome(model: Any, linear: Linear) -> VendorOutcome:
         kinds.abort_time_limit, kinds.abort_dettime_limit,
     ):  # fmt: skip
         limit = Limit.OTHER
-    return ended(status, limit, values, _bound(model, linear, status))
-
-
-def _bound(model: Any, linear: Linear, status: Status) -> float:
-    if not linear.integer.any():
-        return float(model.solution.get_objective_value()) if status is Status.OPTIMAL else -math.inf
-    bound = float(model.solution.MIP.get_best_objective())
-    return bound if abs(bound) < cplex.infinity else -math.inf
+    bound = -math.inf
+    if linear.integer.any():
+        bound = float(solution.MIP.get_best_objective())
+    elif status is Status.OPTIMAL:
+        bound = float(solution.get_objective_value())
+    return ended(status, limit, values, bound if abs(bound) < cplex.infinity else -math.inf)

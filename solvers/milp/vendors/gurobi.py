@@ -1,8 +1,6 @@
 """Gurobi by its Python package, with whatever licence there is: the one in the package takes small programs only."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import gurobipy
@@ -37,30 +35,37 @@ def solver() -> Milp:
 def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run Gurobi; UnavailableError where the licence is missing or too small, RuntimeError when it refuses."""
     relay = CallbackRelay(ask, hear)
-    with _licensed(linear), gurobipy.Env(empty=True) as env:
-        env.setParam("LogToConsole", 0)
-        env.start()
-        with mps_file(linear) as file, gurobipy.read(str(file), env) as model:
-            settings = {"Seed": ask.seed % 2_000_000_000, "Threads": ask.threads, "MIPGap": ask.gap}
-            settings |= {"FeasibilityTol": TOLERANCE, "IntFeasTol": TOLERANCE, "OutputFlag": 1}
-            if math.isfinite(ask.effort):
-                settings["WorkLimit"] = ask.effort * _WORK
-            for name, value in settings.items():
-                model.setParam(name, value)
-            # Gurobi adds a column for each row with two bounds.
-            columns = model.getVars()[: linear.columns]
-            if ask.start is not None:
-                model.setAttr("Start", columns, ask.start.tolist())
-            model.Params.TimeLimit = relay.remaining
-            model.optimize(lambda model, where: _called(model, where, columns, relay))
-            relay.check()
-            return _outcome(model, linear, columns)
-
-
-@contextmanager
-def _licensed(linear: Linear) -> Iterator[None]:
     try:
-        yield
+        with gurobipy.Env(empty=True) as env:
+            env.setParam("LogToConsole", 0)
+            env.start()
+            with mps_file(linear) as file, gurobipy.read(str(file), env) as model:
+                settings = {"Seed": ask.seed % 2_000_000_000, "Threads": ask.threads, "MIPGap": ask.gap}
+                settings |= {"FeasibilityTol": TOLERANCE, "IntFeasTol": TOLERANCE, "OutputFlag": 1}
+                if math.isfinite(ask.effort):
+                    settings["WorkLimit"] = ask.effort * _WORK
+                for name, value in settings.items():
+                    model.setParam(name, value)
+                # Gurobi adds a column for each row with two bounds.
+                columns = model.getVars()[: linear.columns]
+                if ask.start is not None:
+                    model.setAttr("Start", columns, ask.start.tolist())
+                model.Params.TimeLimit = relay.remaining
+
+                def called(model: Any, where: int) -> None:
+                    what = GRB.Callback
+                    if where == what.MIPSOL:
+                        relay.incumbent(np.array(model.cbGetSolution(columns)))
+                    elif where == what.MIP:
+                        relay.bound(model.cbGet(what.MIP_OBJBND))
+                    elif where == what.MESSAGE:
+                        relay.write(model.cbGet(what.MSG_STRING))
+                    if relay.stop:
+                        model.terminate()
+
+                model.optimize(called)
+                relay.check()
+                return _outcome(model, linear, columns)
     except gurobipy.GurobiError as error:
         if error.errno == GRB.Error.SIZE_LIMIT_EXCEEDED:
             size = f"{linear.columns} columns and {linear.rows} rows"
@@ -71,18 +76,6 @@ def _licensed(linear: Linear) -> Iterator[None]:
         if error.errno == GRB.Error.NO_LICENSE:
             raise UnavailableError(f"{error} - install a licence (see gurobi.com/unrestricted)") from None
         raise RuntimeError(f"Gurobi fails: {error}") from None
-
-
-def _called(model: Any, where: int, columns: list[Any], relay: CallbackRelay) -> None:
-    what = GRB.Callback
-    if where == what.MIPSOL:
-        relay.incumbent(np.array(model.cbGetSolution(columns)))
-    elif where == what.MIP:
-        relay.bound(model.cbGet(what.MIP_OBJBND))
-    elif where == what.MESSAGE:
-        relay.write(model.cbGet(what.MSG_STRING))
-    if relay.stop:
-        model.terminate()
 
 
 def _outcome(model: Any, linear: Linear, columns: list[Any]) -> VendorOutcome:

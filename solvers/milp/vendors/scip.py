@@ -1,7 +1,6 @@
 """SCIP by its Python package PySCIPOpt."""
 
 import contextlib
-import io
 import math
 from typing import Any
 
@@ -34,7 +33,7 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
     """Run SCIP, on one thread whatever `ask.threads` says; OSError when it refuses the program."""
     relay = CallbackRelay(ask, hear)
     model = pyscipopt.Model()
-    with contextlib.redirect_stdout(_ScipLog(relay)):
+    with contextlib.redirect_stdout(relay):  # type: ignore[type-var]
         # SCIP's lines are handed to Python without its lock, so `optimize` must keep it.
         model.redirectOutput()
         with mps_file(linear) as file:
@@ -58,19 +57,13 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         model.setParam("limits/time", relay.remaining)
         model.optimize()
     relay.check()
-    return _outcome(model, linear, columns)
-
-
-class _ScipLog(io.TextIOBase):
-    """A text file that hands on what is written to it."""
-
-    def __init__(self, relay: CallbackRelay) -> None:
-        self._relay = relay
-
-    def write(self, text: str) -> int:
-        """Pass it on."""
-        self._relay.write(text)
-        return len(text)
+    found = model.getStatus()
+    if found in ("inforunbd", "unbounded"):
+        return no_optimum(linear)
+    status, limit = _STATUSES.get(found, (Status.FEASIBLE, Limit.OTHER))
+    values = _values(model, columns) if model.getNSols() else None
+    bound = model.getDualbound()
+    return ended(status, limit, values, bound if abs(bound) < 1e20 else -math.inf)
 
 
 class _Events(pyscipopt.Eventhdlr):
@@ -106,13 +99,3 @@ class _Events(pyscipopt.Eventhdlr):
 def _values(model: Any, columns: list[Any]) -> Floats:
     best = model.getBestSol()
     return np.array([best[column] for column in columns], dtype=np.float64)
-
-
-def _outcome(model: Any, linear: Linear, columns: list[Any]) -> VendorOutcome:
-    found = model.getStatus()
-    if found in ("inforunbd", "unbounded"):
-        return no_optimum(linear)
-    status, limit = _STATUSES.get(found, (Status.FEASIBLE, Limit.OTHER))
-    values = _values(model, columns) if model.getNSols() else None
-    bound = model.getDualbound()
-    return ended(status, limit, values, bound if abs(bound) < 1e20 else -math.inf)

@@ -13,14 +13,14 @@ from solvers.heuristics.clusters import linear_clustering, mcmc, metis, pipedrea
 from solvers.heuristics.clusters.linear_clustering import est_first, glb
 from solvers.heuristics.clusters.pipedream import last_forward, order_of_layers
 from solvers.heuristics.devices_of_location import devices_at, elements
-from solvers.heuristics.lists.list_schedule import dag_of, edge_ticks, mean_ticks, mean_transfers
+from solvers.heuristics.lists.list_schedule import dag_of, edge_ticks
 from solvers.heuristics.methods import PLACERS, NoRoomError, Placement
 from solvers.instances.plain import on_equal_gpus
 from solvers.instances.random import generate
-from solvers.problem import Problem
+from solvers.problem import Problem, mean_ticks, mean_transfers
 from solvers.result import Options
 from solvers.structure.units import units_of
-from solvers.timing.loop import run_listed, state_for
+from solvers.timing.loop import run_tasks
 from solvers.timing.replay import bottom_levels, prepare
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -337,9 +337,7 @@ def test_mcmc_finds_the_best_of_a_small_problem():
         if all(a in pes or units.allowed[u].sum() == 1 for u, a in enumerate(at))
     )
     device = mcmc.place(p, Options(deterministic=True)).device
-    state = state_for(prepare(p), device)
-    run_listed(prepare(p), state, device, moves.order)
-    assert int(state.finish.max()) == best
+    assert int(run_tasks(prepare(p), device, moves.order, rule="listed")[0].finish.max()) == best
 
 
 def test_mcmc_never_ends_worse_and_stops_when_nothing_helps():

@@ -23,9 +23,8 @@ from solvers.heuristics.overflow.buffers import (
     shift,
     take_back,
 )
-from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.move_out import location_of, move_cost, relieved
-from solvers.heuristics.overflow.relief import relieve
+from solvers.heuristics.overflow.relief import frugal_order, relieve
 from solvers.instances.random import Features, generate
 from solvers.memory.usage import over_time, usage
 from solvers.problem import Problem

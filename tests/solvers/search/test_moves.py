@@ -10,7 +10,7 @@ from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.search.annealing import Cooling, Orders, PointValue, Temperature, Walk, WalkBudget, anneal, walk_all
+from solvers.search.annealing import Orders, PointValue, Temperature, Walk, WalkBudget, walk_all
 from solvers.search.simulation import NEVER, STOPPED, RunBounds, simulate
 from solvers.search.walk_state import (
     BALL,
@@ -26,6 +26,8 @@ from solvers.search.walk_state import (
     STATES,
     SWAP,
     TAKEN,
+    Cooling,
+    anneal,
     begin_at,
     holder,
     lane_for,

@@ -13,9 +13,9 @@ from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.plain import lstm_grid
 from solvers.instances.random import generate
 from solvers.result import Options, Status
-from solvers.search.annealing import Cooling, Orders, PointValue, Temperature, Walk, WalkBudget, anneal, walk_all
+from solvers.search.annealing import Orders, PointValue, Temperature, Walk, WalkBudget, walk_all
 from solvers.search.solver import LocalSearch
-from solvers.search.walk_state import BEST, COST, KINDS, MOVED, SLID, TAKEN, lane_for, propose, undo
+from solvers.search.walk_state import BEST, COST, KINDS, MOVED, SLID, TAKEN, Cooling, anneal, lane_for, propose, undo
 from solvers.search.workspace import Solution, Workspace
 from solvers.timing.replay import replay
 
