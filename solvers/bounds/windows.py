@@ -116,7 +116,7 @@ def _hops(p: Problem) -> list[tuple[int, int]]:
 
 
 def _hop_ticks(p: Problem, here: int, there: int) -> Ints:
-    """[e] ticks of each edge's payload, 0 for none, from one location to another."""
+    """Return [e] ticks of each edge's payload, 0 for none, from one location to another."""
     if not p.payloads:
         return np.zeros(p.edges, dtype=np.int64)
     return np.where(p.payload < 0, 0, p.transfer[p.payload, p.path_class[here, there]])

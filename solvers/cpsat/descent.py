@@ -48,7 +48,7 @@ class NeighbourhoodKind(NamedTuple):
 
 
 def period(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
-    """Tasks that start one after the other, whatever their device."""
+    """Return tasks that start one after the other, whatever their device."""
     order = sorted(range(timeline.tasks), key=timeline.rank)
     # As often at either end as anywhere else.
     first = int(rng.integers(-(size // 2), len(order) - size // 2))
@@ -57,7 +57,7 @@ def period(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> l
 
 
 def surroundings(timeline: ActivityTimeline, size: int, rng: np.random.Generator) -> list[int]:
-    """Tasks near a critical one, in time and along edges, by weights drawn anew each time."""
+    """Return tasks near a critical one, in time and along edges, by weights drawn anew each time."""
     n, centre = timeline.tasks, int(rng.choice(timeline.critical))
     middle = (np.array(timeline.start[:n]) + np.array(timeline.finish[:n])) / 2
     apart = np.abs(middle - middle[centre]) / max(1, timeline.makespan)

@@ -104,7 +104,7 @@ class _Location:
             self.cp.add(end >= use.until).only_enforce_if(*use.when)
 
     def _own_uses(self, row: _BufferRow) -> Iterator[_BufferUse]:
-        """The reads and sends of a row, not those of its other names."""
+        """Yield the reads and sends of a row, not those of its other names."""
         for read, payload in self.reads[row.buffer]:
             by = int(self.lives.read_by[read])
             there = self.here(by)
@@ -114,7 +114,7 @@ class _Location:
             yield _BufferUse(-1, crossing.arrival, (crossing.present,))
 
     def _all_uses(self, row: _BufferRow) -> Iterator[_BufferUse]:
-        """The reads and sends of a row under each of its names."""
+        """Yield the reads and sends of a row under each of its names."""
         for use in self._own_uses(row):
             yield use
             for buffer in self.names[use.read] if use.read >= 0 else ():
@@ -122,7 +122,7 @@ class _Location:
                     yield other._replace(when=(*use.when, *other.when))
 
     def _finds(self, read: int) -> Iterator[tuple[_BufferRow, Literal]]:
-        """The rows that a read at the location may find, each with what holds then."""
+        """Yield the rows that a read at the location may find, each with what holds then."""
         buffer, payload = int(self.lives.read_buffer[read]), int(self.lives.read_payload[read])
         made = self.here(self.maker[buffer])
         if made is not None:
@@ -131,7 +131,7 @@ class _Location:
             yield _BufferRow(buffer, payload, self.place), self.copies[payload].present
 
     def _ends_at(self, read: int) -> Iterator[tuple[_BufferRow, tuple[Literal, ...]]]:
-        """The rows whose bytes a read may find in the end, names followed, each with what holds then."""
+        """Yield the rows whose bytes a read may find in the end, names followed, each with what holds then."""
         for row, holds in self._finds(read):
             further = int(self.lives.passes[row.buffer]) if row.payload < 0 else -1
             if further < 0:
@@ -169,7 +169,7 @@ class _Location:
             self.cp.add_cumulative(intervals, demands, room)
 
     def _made(self) -> Iterator[tuple[_BufferRow, Any]]:
-        """The buffers that have bytes of their own where they are made, and whether they do."""
+        """Yield the buffers that have bytes of their own where they are made, and whether they do."""
         taken = defaultdict[_BufferRow, list[tuple[Literal, ...]]](list)
         for row in [row for row in self.end if row.payload < 0]:
             maker, here = self.maker[row.buffer], self.here(self.maker[row.buffer])

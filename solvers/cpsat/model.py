@@ -172,7 +172,7 @@ def _pools(cp: Any, alike: list[DevicePool], allowed: Any, at: dict[int, Literal
 
 
 def _end(cp: Any, start: Expression, choices: list[tuple[int, Literal]], most: int) -> Expression:
-    """The end of an activity of which each choice (ticks, literal) has its length: affine where they agree."""
+    """Return the end of an activity of which each choice (ticks, literal) has its length: affine where they agree."""
     if len({ticks for ticks, _ in choices}) == 1:
         return start + choices[0][0]
     end = cp.new_int_var(0, most, "")

@@ -68,7 +68,7 @@ class ProblemTables:
     """By source and target: the links of a transfer."""
 
     def ticks(self, payload: int, source: int, to: int) -> int:
-        """Ticks of a payload from one location to another."""
+        """Return ticks of a payload from one location to another."""
         p = self.problem
         return int(p.transfer[payload, p.path_class[source, to]])
 
@@ -484,7 +484,7 @@ class Window:
     def _variants(
         self, crossing: Crossing, home: dict[int, Literal], present: Literal
     ) -> Iterator[tuple[int, tuple[int, ...], Literal]]:
-        """Ticks and links for each group of sources that are alike, and whether the payload comes from there."""
+        """Yield ticks and links for each group of sources that are alike, and whether the payload comes from there."""
         payload, to = crossing
         alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         for place in home:

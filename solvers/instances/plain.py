@@ -66,7 +66,7 @@ def per_edge(problem: Problem) -> Problem:
 
 
 def chain(tasks: int, *, gpus: int = 2, transfer: int = 1) -> Problem:
-    """A chain of tasks of one tick on equal GPUs: the optimum is `tasks` ticks, on one GPU."""
+    """Return a chain of tasks of one tick on equal GPUs: the optimum is `tasks` ticks, on one GPU."""
     one = np.ones(tasks, dtype=np.int64)
     return on_equal_gpus(one, np.arange(tasks - 1), np.arange(1, tasks), gpus=gpus, transfer=transfer * one)
 
@@ -108,7 +108,7 @@ def fork_optimum(tasks: int, gpus: int, transfer: int) -> int:
 def layered(
     rng: np.random.Generator, layers: int, width: int, *, gpus: int = 2, transfer: int = 1, longest: int = 1
 ) -> Problem:
-    """`layers` x `width` tasks of 1 to `longest` ticks; each reads two random tasks of the layer before."""
+    """Return `layers` x `width` tasks of 1 to `longest` ticks; each reads two random tasks of the layer before."""
     dst = np.repeat(np.arange(width, layers * width), 2)
     src = (dst // width - 1) * width + rng.integers(0, max(width, 1), len(dst))
     ticks = rng.integers(1, longest + 1, layers * width)
@@ -118,7 +118,7 @@ def layered(
 def series_parallel(
     rng: np.random.Generator, tasks: int, *, gpus: int = 2, transfer: int = 3, longest: int = 9
 ) -> Problem:
-    """A random two-terminal series-parallel graph, from task 0 to task 1, with 2 to 2 `tasks` - 3 edges.
+    """Return a random two-terminal series-parallel graph, from task 0 to task 1, with 2 to 2 `tasks` - 3 edges.
 
     It grows from one edge: each further task is put on a random edge, in series, or beside it, in parallel, as a path
     of two edges (Valdes, Tarjan and Lawler 1982, in reverse). Tasks take 1 to `longest` ticks and
@@ -142,7 +142,7 @@ def series_parallel(
 
 
 def lstm_grid(layers: int, steps: int, *, gpus: int = 2, op: int = 3, transfer: int = 1, backward: int = 1) -> Problem:
-    """`layers` x `steps` cells forward and backward, a loss for each step and an update for each layer.
+    """Return `layers` x `steps` cells forward and backward, a loss for each step and an update for each layer.
 
     2 * layers * steps + steps + layers tasks, all of `op` ticks but the backward cells, which take `backward` times
     that. Cell (l, t) reads (l - 1, t) and (l, t - 1); loss t reads the top cell of its step; backward cell (l, t) reads
@@ -176,7 +176,7 @@ _QKV, _ATTENTION, _OUT, _ADD, _WIDEN, _NARROW, _SUM, _ENDS = range(8)
 def transformer(
     layers: int, heads: int = 4, *, gpus: int = 2, op: int = 1, transfer: int = 1, tied: int = 1
 ) -> Problem:
-    """`layers` blocks forward and backward, an embedding before, a loss behind, and an update for each weight.
+    """Return `layers` blocks forward and backward, an embedding before, a loss behind, and an update for each weight.
 
     Forward, a block is, for each head, a projection (query, key and value) and its attention; the output projection of
     all heads; a residual add; two feed-forward products; a residual add (Vaswani et al. 2017, post-norm, the norm in
@@ -242,7 +242,7 @@ def independent(rng: np.random.Generator, tasks: int, *, gpus: int = 2, makespan
 def planted(
     rng: np.random.Generator, tasks: int, *, gpus: int = 2, makespan: int = 200, transfer: int = 5, edges: int = 2
 ) -> Problem:
-    """Tasks with precedence and transfers around a hidden schedule without idle time: the optimum is `makespan`.
+    """Return tasks with precedence and transfers around a hidden schedule without idle time: the optimum is `makespan`.
 
     Lower bound: tasks take `gpus` x `makespan` ticks in all, on any GPUs, so one GPU is busy for at least `makespan`.
     Upper bound: in the hidden schedule each GPU is busy from 0 to `makespan`, and it is valid. For an edge leads only

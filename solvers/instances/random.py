@@ -215,7 +215,7 @@ def random_order(problem: Problem, rng: np.random.Generator) -> Ints:
 def heterogeneous(
     rng: np.random.Generator, layers: int, width: int, *, gpus: int = 2, cores: int = 2, transfer: int = 4
 ) -> Problem:
-    """`width` inputs on the host feed `layers` x `width` GPU ops, each launched by a kernel task, and a summary.
+    """Return `width` inputs on the host, `layers` x `width` GPU ops, each launched by a kernel task, and a summary.
 
     Locations are the host and the GPUs; devices `cores` host cores, the GPUs, then a kernel lane beside each GPU
     (Pesto, 3.2). Op (l, i) reads two random ops of layer l - 1, or input i; it waits for its launch, of one tick, which

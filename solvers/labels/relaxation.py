@@ -74,7 +74,7 @@ def _labels(net: FactorGraph, values: Floats) -> Ints:
 
 
 def _entries(net: FactorGraph) -> tuple[Ints, Ints, Floats]:
-    """Row, column and value of each entry of the matrix.
+    """Return row, column and value of each entry of the matrix.
 
     Rows: one a variable, then one for each label of each edge's first end, then one for each of its second. Columns:
     labels, then pairs.

@@ -117,7 +117,7 @@ def restricted(problem: Problem, schedule: Schedule, around: Neighbourhood) -> P
 
 
 def in_a_row(rng: np.random.Generator, problem: Problem, schedule: Schedule, size: int) -> Neighbourhood:
-    """`size` tasks that start one after the other."""
+    """Return `size` tasks that start one after the other."""
     order = np.lexsort((schedule.finish, schedule.start))
     first = int(rng.integers(0, max(1, problem.tasks - size + 1)))
     free = np.zeros(problem.tasks, dtype=bool)
@@ -137,7 +137,7 @@ def in_order(rng: np.random.Generator, problem: Problem, schedule: Schedule, siz
 
 
 def connected(rng: np.random.Generator, problem: Problem, schedule: Schedule, size: int) -> Neighbourhood:
-    """`size` tasks that edges join to a random one, each free to move by a part of the schedule."""
+    """Return `size` tasks that edges join to a random one, each free to move by a part of the schedule."""
     free = np.zeros(problem.tasks, dtype=bool)
     fringe = [int(rng.integers(problem.tasks))]
     while fringe and np.count_nonzero(free) < size:
@@ -152,7 +152,7 @@ def connected(rng: np.random.Generator, problem: Problem, schedule: Schedule, si
 
 
 def _whole(p: Problem, free: Bools) -> Bools:
-    """Which of the free tasks belong to units of which all tasks are free."""
+    """Return which of the free tasks belong to units of which all tasks are free."""
     unit = units_of(p).unit
     whole = np.ones(int(unit.max(initial=-1)) + 1, dtype=bool)
     np.logical_and.at(whole, unit, free)

@@ -68,7 +68,7 @@ def _at(where: Bools, *values: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _columns(linear: Linear, kept: Bools, names: Sequence[str]) -> list[str]:
-    """Every column with its cost, even of zero, so that it exists; runs of whole ones between markers."""
+    """Return every column with its cost, even of zero, so that it exists; runs of whole ones between markers."""
     row = np.repeat(np.arange(linear.rows), np.diff(linear.offset))
     entries = np.flatnonzero(kept[row])
     entries = entries[np.argsort(linear.column[entries], kind="stable")]
@@ -159,7 +159,7 @@ def _terms(columns: list[int], coefficients: list[float], names: Sequence[str]) 
 
 
 def _wrapped(words: Sequence[str]) -> str:
-    """Words on lines of about _WIDTH characters, each begun by a blank."""
+    """Return words on lines of about _WIDTH characters, each begun by a blank."""
     lines, length = [""], 0
     for word in words:
         if length > _WIDTH - len(word):
@@ -214,7 +214,7 @@ def read_back(problem: Problem, formulation: str, most: int, values: Mapping[str
 
 
 def _program(problem: Problem, formulation: str, most: int) -> tuple[IntegerProgram, float]:
-    """The program, and the ticks of its unit of time. The same problem has the same one: no clock is asked."""
+    """Return the program, and the ticks of its unit of time. The same problem has the same one: no clock is asked."""
     if not problem.tasks:
         raise ValueError("a problem of no tasks has no program - give it one or more")
     limits = MakespanLimits(least=min(quick_bounds.best(problem)[0], most), most=most)

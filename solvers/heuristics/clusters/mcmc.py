@@ -98,7 +98,7 @@ def _moves(problem: Problem, units: Units) -> MarkovTables:
 
 
 def _starts(problem: Problem, units: Units, seed: int) -> list[Ints]:
-    """Initial placements, [u] locations each: contiguous layers of equal work, one location, random."""
+    """Return initial placements, [u] locations each: contiguous layers of equal work, one location, random."""
     pes, order = elements(units), order_of_layers(problem, units)
     ticks = np.bincount(units.unit, weights=mean_ticks(problem), minlength=len(units.memory))[order]
     share = np.empty(len(order), dtype=np.int64)

@@ -105,7 +105,7 @@ def _undirected(problem: Problem, unit: Ints, free: Ints) -> tuple[Ints, Ints, I
 
 
 def _scaled(weight: Ints, least: int) -> Ints:
-    """Weights that sum to at most `_MOST`, or a little more where they must not be less than `least`."""
+    """Return weights that sum to at most `_MOST`, or a little more where they must not be less than `least`."""
     total = int(weight.sum())
     if total > _MOST:
         weight = np.rint(weight * (_MOST / total)).astype(np.int64)

@@ -33,7 +33,7 @@ class Affine:
 
     @classmethod
     def fixed(cls, constant: Floats) -> "Affine":
-        """Numbers [r]."""
+        """Return numbers [r]."""
         none = (len(constant), 0)
         return cls(constant=constant, column=np.zeros(none, dtype=np.int64), coefficient=np.zeros(none))
 
@@ -111,14 +111,14 @@ class AffineBuilder:
         self._rows: list[tuple[Affine, bool]] = []
 
     def variables(self, count: int, lower: float, upper: float, *, cost: float = 0.0, integer: bool = False) -> Affine:
-        """`count` new variables."""
+        """Return `count` new variables."""
         first, self.columns = self.columns, self.columns + count
         each = np.ones(count)
         self._columns.append((cost * each, lower * each, upper * each, np.full(count, integer)))
         return Affine.of(np.arange(first, self.columns))
 
     def binaries(self, count: int) -> Affine:
-        """`count` new variables that are 0 or 1."""
+        """Return `count` new variables that are 0 or 1."""
         return self.variables(count, 0.0, 1.0, integer=True)
 
     def kinds(self) -> Iterator[tuple[float, float, bool]]:

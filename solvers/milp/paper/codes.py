@@ -80,7 +80,7 @@ class Codes:
 
 
 def encoded(problem: Problem, assembly: AffineBuilder) -> Codes:
-    """New binaries for where everything is."""
+    """Return new binaries for where everything is."""
     units = units_of(problem)
     choices = units.allowed[np.count_nonzero(units.allowed, axis=1) > 1]
     code = rank_of(np.argsort(-choices.sum(axis=0), kind="stable"))
@@ -102,12 +102,12 @@ def encoded(problem: Problem, assembly: AffineBuilder) -> Codes:
 
 
 def _bits(most: Ints) -> Ints:
-    """Bits that write the numbers up to `most`."""
+    """Return bits that write the numbers up to `most`."""
     return np.ceil(np.log2(most + 1.0)).astype(np.int64)
 
 
 def _columns(mask: Ints, assembly: AffineBuilder) -> Ints:
-    """[r, bits] a new binary for each bit that is set in `mask` [r]."""
+    """Return [r, bits] a new binary for each bit that is set in `mask` [r]."""
     width = int(_bits(mask.max(initial=0)))
     live = (mask[:, None] >> np.arange(width) & 1) == 1
     column = np.full(live.shape, _FIXED, dtype=np.int64)
@@ -146,7 +146,7 @@ def exclude(codes: Codes, assembly: AffineBuilder) -> None:
 
 
 def _differ(column: Ints, code: Ints) -> Affine:
-    """[r] the number of bits [r, b] that differ from a code [r]; bits that are no variables do not count."""
+    """Return [r] the number of bits [r, b] that differ from a code [r]; bits that are no variables do not count."""
     ones, live = code[:, None] >> np.arange(column.shape[1]) & 1, column != _FIXED
     return Affine(
         constant=(live & (ones == 1)).sum(axis=1).astype(np.float64),
@@ -162,7 +162,7 @@ def _write(column: Ints, code: Ints, values: Floats) -> None:
 
 
 def _read(column: Ints, whole: Ints) -> Ints:
-    """[r] the numbers that bits [r, b] spell at a point [c]."""
+    """Return [r] the numbers that bits [r, b] spell at a point [c]."""
     bits = np.where(column != _FIXED, whole[np.maximum(column, 0)], 0)
     number: Ints = (bits << np.arange(column.shape[1])).sum(axis=1)
     return number

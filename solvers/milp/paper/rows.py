@@ -58,7 +58,7 @@ def unshared(problem: Problem) -> PerEdge:
 
 
 def horizon(edges: PerEdge, most: int) -> int:
-    """Ticks by which some schedule with a transfer per edge ends, `most` being such for the original problem.
+    """Return ticks by which some schedule with a transfer per edge ends, `most` being such for the original problem.
 
     Where transfers repeat, each repetition may follow the first and delay everything after it; no schedule without
     needless idle time is longer than the sum of all that is done in it.
@@ -198,7 +198,7 @@ def completion(m: PaperModel) -> None:
 
 
 def _away(codes: Codes, task: Ints, device: int) -> Affine:
-    """[r] 0 where a task is on the device, 1 or more elsewhere; for a GPU op and GPU-1 of two, 1 - x."""
+    """Return [r] 0 where a task is on the device, 1 or more elsewhere; for a GPU op and GPU-1 of two, 1 - x."""
     place = int(codes.problem.location[device])
     return codes.away(codes.units.unit[task], place) + codes.off(task, device)
 
@@ -244,7 +244,7 @@ def transfer_times(m: PaperModel) -> None:
 
 
 def _elsewhere(m: PaperModel, node: Ints, here: int, there: int) -> Affine:
-    """[r] 0 where a transfer goes from `here` to `there`; for GPU-1 -> GPU-0 of two, 1 - x_i + x_j."""
+    """Return [r] 0 where a transfer goes from `here` to `there`; for GPU-1 -> GPU-0 of two, 1 - x_i + x_j."""
     return m.codes.away(m.tail[node], here) + m.codes.away(m.head[node], there)
 
 
@@ -268,7 +268,7 @@ def no_overlap(m: PaperModel, pairs: tuple[Ints, Ints], order: Affine, big: tupl
 
 
 def _blocks(among: Bools) -> list[Ints]:
-    """The numbers of those that are true, in blocks: the clock is looked at once a block of rows."""
+    """Return the numbers of those that are true, in blocks: the clock is looked at once a block of rows."""
     found = np.flatnonzero(among)
     return np.array_split(found, len(found) // _BLOCK + 1)
 
@@ -321,7 +321,7 @@ def congestion(
 
 
 def _idle(m: PaperModel, held: Held, total: Ints) -> tuple[Bools, Affine]:
-    """[t] which transfers can hold a link, and for these, 0 where one does and 1 or more where not.
+    """Return [t] which transfers can hold a link, and for these, 0 where one does and 1 or more where not.
 
     1 - z_k for a link that k holds whenever it crosses; `away_ia + away_jb` for one that it holds from a to b alone;
     else 1 - h_k, with a new variable h_k >= 1 - away_ia - away_jb for each pair of locations. `total`, [t]: by how

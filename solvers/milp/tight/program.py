@@ -184,7 +184,7 @@ def pairs_of(draft: ProgramDraft, lanes: LaneJobs, among: range) -> list[Activit
 
 
 def _meetings(most: int, lanes: LaneJobs, lane: int) -> Ints:
-    """[meetings, 7] two activities, a lane, their places there, and the ticks of room for either order."""
+    """Return [meetings, 7] two activities, a lane, their places there, and the ticks of room for either order."""
     jobs = lanes.jobs[lane]
     if len(jobs) < 2:
         return np.zeros((0, 7), dtype=np.int64)
@@ -420,7 +420,7 @@ class TightProgram:
         return with_rows(self.lean, more.rows.linear())
 
     def schedule(self, values: Floats) -> Schedule:
-        """Devices, and the middle of each activity, on a grid, as its place in every order.
+        """Return devices, and the middle of each activity, on a grid, as its place in every order.
 
         Of two activities that do not overlap the one with the earlier middle is first, even where both start within a
         tolerance of each other because the first takes next to nothing.

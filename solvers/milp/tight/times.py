@@ -206,7 +206,7 @@ def draft_of(rows: LinearBuilder, windows: RestrictedProblem, places: Places, le
 
 
 def _chosen(column: int, choices: list[tuple[int, float]]) -> AffineSum:
-    """The column and the coefficient of the one choice that is made: a constant where all agree."""
+    """Return the column and the coefficient of the one choice that is made: a constant where all agree."""
     if len({value for _, value in choices}) == 1:
         return AffineSum(terms=((column, 1.0),), constant=choices[0][1])
     return AffineSum(terms=((column, 1.0), *choices))
@@ -272,7 +272,7 @@ def crossings_of(draft: ProgramDraft) -> list[PayloadCrossing]:
 
 
 def _late(draft: ProgramDraft, payload: int, to: int, readers: list[int]) -> dict[int, frozenset[int]]:
-    """Readers that some source serves in time, with the others; rows for those that it does not."""
+    """Return readers that some source serves in time, with the others; rows for those that it does not."""
     p, paths, at = draft.windows.problem, draft.windows.paths, draft.places.at
     producer = int(p.producer[payload])
     sources = [s for s in at[producer] if s != to]
