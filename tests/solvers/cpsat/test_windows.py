@@ -131,7 +131,7 @@ def test_kinds_that_pay_are_drawn_more_often_and_sizes_follow():
         name, free = neighbours.draw(found)
         drawn.append((name, len(free.tasks)))
         pays = name == "period"
-        neighbours.learn(name, closed=pays, better=pays, effort=0.03)
+        neighbours.kinds.learn(name, closed=pays, better=pays, effort=0.03)
     late = [name for name, _ in drawn[200:]]
     assert late.count("period") > 120 and set(late) == set(KINDS)
     assert max(size for name, size in drawn if name == "period") == found.tasks

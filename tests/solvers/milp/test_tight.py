@@ -48,7 +48,7 @@ def alone(device, start, finish):
 
 def open_pairs(program):
     """The pairs that have a binary, and whether it is one for both orders."""
-    return {(o.pair.one, o.pair.two): o.back is None for o in program.orders if o.forth is not None}
+    return {(o.one, o.two): o.back is None for o in program.orders if o.forth is not None}
 
 
 def misses(linear, values):
@@ -252,7 +252,7 @@ def test_transfers_are_in_order_only_where_all_readers_say_so():
     schedule = sent([0, 0, 1, 1], [(0, 1), (1, 2), (8, 10), (4, 6)], [(0, 1, 6, 7), (1, 1, 3, 4)])
     assert not check(problem, schedule)
     program = build(problem, MakespanLimits(least=0, most=12))
-    meet = {(o.pair.one - 4, o.pair.two - 4) for o in program.waiting}
+    meet = {(o.one - 4, o.two - 4) for o in program.waiting}
     ends = {(program.crossings[a].payload, program.crossings[a].to, program.crossings[b].payload) for a, b in meet}
     assert (0, 1, 1) in ends
 

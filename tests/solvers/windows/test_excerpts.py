@@ -170,7 +170,7 @@ def test_the_same_outcomes_give_the_same_windows():
         for _ in range(60):
             name, span = choices.draw(PLANS[0])
             names.append((name, span.free.tolist(), span.places))
-            choices.learn(name, closed=True, better=name == paying, seconds=0.1)
+            choices.kinds.learn(name, closed=True, better=name == paying, effort=0.1)
         return names
 
     assert drawn(1, "long") == drawn(1, "long") != drawn(2, "long")
@@ -184,7 +184,7 @@ def test_sizes_follow_what_the_engine_manages():
         choices = Choices(0, 20)
         for _ in range(300):
             for name in KINDS:
-                choices.learn(name, closed=closed, better=False, seconds=0.1)
+                choices.kinds.learn(name, closed=closed, better=False, effort=0.1)
         plan = plan_of(3, tasks=90)
         sizes = [len(choices.draw(plan)[1].free) for _ in range(12)]
         assert max(sizes) <= limit and (not closed or max(sizes) == limit)
