@@ -13,7 +13,7 @@ from solvers.bounds.full import anchor_bound, full_bound, loads_of, net_of
 from solvers.bounds.strong import strong
 from solvers.instances.plain import layered, lstm_grid, series_parallel
 from solvers.instances.random import generate
-from solvers.structure.paths import paths_of
+from solvers.structure.units import paths_of
 
 QUICK = (
     quick_bounds.critical_path, quick_bounds.device_load, quick_bounds.device_window, quick_bounds.unit_load,

@@ -13,9 +13,8 @@ from solvers.arrays import rank_of
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.random import Features, generate
 from solvers.result import Options
-from solvers.search.annealing import Cooling, PointValue, Temperature, Walk, anneal
-from solvers.search.moves import KINDS
-from solvers.search.walk_state import BEST, COST, OVER, TAKEN, lane_for
+from solvers.search.annealing import PointValue, Temperature, Walk
+from solvers.search.walk_state import BEST, COST, KINDS, OVER, TAKEN, Cooling, anneal, lane_for
 from solvers.search.workspace import Workspace
 
 LIMITED, UNLIMITED = Features(), Features(memory=False)
