@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -155,27 +155,6 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast
 
 
-class _Target(NamedTuple):
-    """One address of a receiver's host."""
-
-    address: str
-    port: int
-
-
-def _resolved(parts: SplitResult, *, private: bool) -> _Target:
-    """Return where to connect to: the name is asked for once, so that what was looked at is what is used."""
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        addresses = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise WebhookError(f"cannot find its host: {error}") from error
-    for *_, place in addresses:
-        address = str(place[0])
-        if private or is_public(ipaddress.ip_address(address.partition("%")[0])):
-            return _Target(address, port)
-    raise WebhookError("its host is in a private network, which serve.toml does not allow")
-
-
 def send(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> None:
     """Tell one receiver, once. WebhookError unless it answers 2xx in time; no redirection is followed."""
 
@@ -184,13 +163,23 @@ def send(url: str, body: bytes, headers: dict[str, str], *, private: bool) -> No
             connection.sock.shutdown(socket.SHUT_RDWR)
 
     parts = urlsplit(url)
-    target = _resolved(parts, private=private)
-    host = parts.hostname or ""
-    connection = http.client.HTTPConnection(host, target.port, timeout=ANSWER_S)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        addresses = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise WebhookError(f"cannot find its host: {error}") from error
+    # The name is resolved once, so that the address that was checked is the one that is used.
+    for *_, place in addresses:
+        address = str(place[0])
+        if private or is_public(ipaddress.ip_address(address.partition("%")[0])):
+            break
+    else:
+        raise WebhookError("its host is in a private network, which serve.toml does not allow")
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
     late = threading.Timer(ANSWER_S, cut)
     late.daemon = True
     try:
-        connection.sock = socket.create_connection((target.address, target.port), ANSWER_S)
+        connection.sock = socket.create_connection((address, port), ANSWER_S)
         late.start()
         if parts.scheme == "https":
             connection.sock = ssl.create_default_context().wrap_socket(connection.sock, server_hostname=host)

@@ -55,7 +55,10 @@ def checked(request: JobRequest) -> None:
 
     UsageError with the remedy, and the nearest name where one is not known.
     """
-    _fields(request)
+    known, empty = fields_of(request.kind), JobRequest(kind="solve")
+    for name in request.__struct_fields__:
+        if name not in known and getattr(request, name) != getattr(empty, name):
+            raise UsageError.build(f"{name} does not go with the kind {request.kind}", remedy="leave it out")
     _texts(request)
     if request.source is not None:
         first_look_at(request.source)
@@ -64,10 +67,10 @@ def checked(request: JobRequest) -> None:
     for plan in plans_of(request):
         if (plan.blob is None) == (plan.job is None):
             raise UsageError.build("a plan is a blob or of a job", remedy="give one of the two")
-    name = request.cluster
-    if isinstance(name, str) and name not in (presets := cluster_names()):
+    cluster = request.cluster
+    if isinstance(cluster, str) and cluster not in (presets := cluster_names()):
         raise UsageError.build(
-            f"no cluster is named {quoted(name)}", remedy=f"{suggest(name, presets)}; or upload a file"
+            f"no cluster is named {quoted(cluster)}", remedy=f"{suggest(cluster, presets)}; or upload a file"
         )
     match request.kind:
         case "solve":
@@ -152,14 +155,6 @@ def first_look_at(source: JobSource) -> None:
         raise UsageError.build("a source's name is that of its file", remedy="give its blob, or leave it out")
     if source.model is not None:
         precheck(named)
-
-
-def _fields(request: JobRequest) -> None:
-    """Raise UsageError for a field that the kind does not have."""
-    known, empty = fields_of(request.kind), JobRequest(kind="solve")
-    for name in request.__struct_fields__:
-        if name not in known and getattr(request, name) != getattr(empty, name):
-            raise UsageError.build(f"{name} does not go with the kind {request.kind}", remedy="leave it out")
 
 
 def _texts(request: JobRequest) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from pesto.choosing.whatif.grid import AXES
-from pesto.core.option import REQUIRED, Option, options_of
+from pesto.core.option import REQUIRED, options_of
 from pesto.core.settings import Settings, SettingsOptions
 from pesto.verbs import verb_options
 
@@ -97,20 +97,15 @@ else:
     )  # fmt: skip
 
 
-def _kind(each: Option) -> Any:
-    """Return the type of a field in JSON: numbers of an axis are a list, texts are short."""
-    if each.kind is str:
-        return Annotated[str, Meta(max_length=100, description=each.text)]
-    return tuple[float, ...] if each.kind == Iterable[float] else each.checked_kind
-
-
 def _options(name: str, declared: type, some: tuple[str, ...], doc: str) -> Any:
     """Return the type of an object with some of a verb's options, from their declarations."""
-    fields = [
-        (each.name, _kind(each), *([] if each.default is REQUIRED else [each.default]))
-        for each in options_of(declared)
-        if each.name in some
-    ]
+    fields = list[tuple[Any, ...]]()
+    for option in options_of(declared):
+        if option.name in some:
+            kind: Any = tuple[float, ...] if option.kind == Iterable[float] else option.checked_kind
+            if option.kind is str:
+                kind = Annotated[str, Meta(max_length=100, description=option.text)]
+            fields.append((option.name, kind, *([] if option.default is REQUIRED else [option.default])))
     return msgspec.defstruct(
         name, fields, bases=(_RequestPart,), module=__name__, frozen=True, kw_only=True, namespace={"__doc__": doc}
     )
