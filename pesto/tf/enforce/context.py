@@ -56,13 +56,6 @@ class AppliedPlans:
         """One entry for each step that was run for the first time, in the order of the runs."""
         return [*self.functions.findings, *self.sessions.findings]
 
-    @contextlib.contextmanager
-    def hooks(self, *, keep: bool = False) -> Iterator[None]:
-        """Install all hooks and settings; on leaving, everything is undone, but with `keep` variables stay moved."""
-        functions = self.functions.hooks(self.token, keep=keep)
-        with exclusive_use(wait=keep), functions, self.sessions.hooks(keep=keep):
-            yield
-
     @property
     def ops(self) -> int:
         """Ops whose device and order were verified, over all of `findings`."""
@@ -85,7 +78,7 @@ def apply(plans: tuple[Plan, ...], options: ApplyOptions) -> contextlib.Abstract
     @contextlib.contextmanager
     def opened() -> Iterator[AppliedPlans]:
         applied = _applied(plans, options)
-        with applied.hooks(), fit_in_micro_batches(plans):
+        with _install_hooks(applied), fit_in_micro_batches(plans):
             yield applied
         if not applied.findings:
             raise MismatchError.build(
@@ -128,7 +121,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
             raise UsageError.build(
                 "place: the step is called while another function is traced", remedy="call it from eager code"
             )
-        with applied.hooks(keep=True):
+        with _install_hooks(applied, keep=True):
             return step(*args, **kwargs)
 
     # A function object has a __dict__; assigning through vars keeps type checkers content.
@@ -141,6 +134,14 @@ def _applied(plans: tuple[Plan, ...], options: ApplyOptions) -> AppliedPlans:
     functions = FunctionEnforcement(plans=plans, options=options)
     sessions = SessionEnforcement(plans=plans, options=options)
     return AppliedPlans(functions=functions, sessions=sessions, token=f"pesto {uuid.uuid4()}")
+
+
+@contextlib.contextmanager
+def _install_hooks(applied: AppliedPlans, *, keep: bool = False) -> Iterator[None]:
+    """Install all hooks and settings; on leaving, everything is undone, but with `keep` variables stay moved."""
+    functions = applied.functions.hooks(applied.token, keep=keep)
+    with exclusive_use(wait=keep), functions, applied.sessions.hooks(keep=keep):
+        yield
 
 
 _LOCK = threading.Lock()
