@@ -27,7 +27,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs import load as inputs
-from pesto.planning.solving import flow
+from pesto.planning.solving.candidates import formulate
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 from solvers.instances.random import random_order
@@ -146,7 +146,7 @@ def _plans(graph: Graph, cluster: str, count: int, limit_s: float) -> Iterator[P
     """One solved plan, and `count` random ones on the same devices."""
     solved = api.solve(graph, cluster=cluster, time_limit_s=limit_s)
     machine = inputs.load_cluster(cluster)
-    problem = flow.formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
+    problem = formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
     yield solved
     for seed in range(count):
         yield random_plan(solved, problem, np.random.default_rng(seed))

@@ -25,7 +25,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.load import load_shaped
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import formulate
 from pesto.split.typed_graph import TypedGraph
 from solvers.bounds import quick_bounds
 

@@ -26,8 +26,8 @@ from pesto.core.step_parts import AFTER, step_parts
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.pipelining.schedules import REPLICATED
 from pesto.pipelining.staged_step import MappedSchedule
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate, solve
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.flow import solve
 from pesto.verbs.pipeline_step import pipeline_step
 from pesto.verbs.requests import Context, PipelineRequest
 from pesto.verbs.verb_options import PipelineOptions

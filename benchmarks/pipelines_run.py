@@ -23,7 +23,7 @@ from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.core.source import Cut, function_source
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import formulate
 from pesto.verbs import api
 from pesto.verbs.pipeline_step import pipeline_step
 from pesto.verbs.requests import Context, PipelineRequest

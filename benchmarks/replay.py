@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.scaling_solvers import layered
 from pesto.core.files.graph_file import load
 from pesto.core.memory import footprint
-from pesto.core.plans.orders import send_ranks
+from pesto.core.plans.execution_modes import send_ranks
 from pesto.core.problem import build_problem
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs

@@ -46,7 +46,7 @@ def main() -> None:
         graph, machine = load(path), load_cluster(CLUSTER)
         costs = load_costs(graph, machine, None)
         problem = build_problem(graph, costs, machine, memory=graph.param_bytes)
-        with mock.patch("pesto.planning.solving.search.SHARE", 0.0):
+        with mock.patch("pesto.planning.solving.exact.WINDOW_SHARE", 0.0):
             start = solve(graph, machine, costs, Settings(time_limit_s=given.first), lambda _: None).plan.schedule
         for name in (*(f"annealing, {heat:g}" for heat in HEATS), *ENGINES):
             # OR-Tools and HiGHS crash in one process.

@@ -18,7 +18,7 @@ from pesto.core.cluster import Cluster, Device, Path
 from pesto.core.costs import GIVEN, Costs
 from pesto.core.graph import Graph
 from pesto.core.source import Origin
-from pesto.planning.solving import flow
+from pesto.planning.solving import tracker
 from solvers.process import parent
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
@@ -143,7 +143,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     And no quick candidate is left out of a solve because others took long.
     """
     monkeypatch.setattr(parent, "GRACE_S", 3600.0)
-    monkeypatch.setattr(flow, "HURRY_S", 3600.0)
+    monkeypatch.setattr(tracker, "HURRY_S", 3600.0)
 
 
 @pytest.fixture(autouse=True)

@@ -32,12 +32,11 @@ from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
-from pesto.planning.solving import flow
-from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
 from pesto.planning.solving.quick_candidates import baselines
-from pesto.planning.solving.record import SolveRecord, make_plan
-from pesto.planning.solving.tracker import Tracker
+from pesto.planning.solving.tracker import SolveRecord, make_plan
 from solvers.arrays import Ints
+from solvers.bounds.evidence import FullBound
 from solvers.heuristics.methods import PLACERS
 from solvers.result import Options
 from solvers.schedule import Schedule
@@ -151,14 +150,16 @@ def as_traced(graph: Graph, step: Any, costs: Costs, cluster: Cluster, asked: An
 def plans(graph: Graph, costs: Costs, cluster: Cluster, seed: int) -> Iterator[tuple[Candidate, Plan]]:
     """Single, expert and list, and the placements named in PLACED, in list order."""
     settings = Settings()
-    problem = flow.formulate(graph, costs, cluster, settings)
-    bench, tracker = CandidateEvaluator.of(graph, problem), Tracker(lambda _: None)
-    tracker.run("baselines", baselines(bench, cluster))
-    result = dict(tracker.candidates)
+    problem = formulate(graph, costs, cluster, settings)
+    bench, result = CandidateEvaluator.of(graph, problem), dict[str, Candidate]()
+    for made in baselines(bench, cluster):
+        known = result.get(made.name)
+        if known is None or (not made.fits, made.makespan) < (not known.fits, known.makespan):
+            result[made.name] = made
     for name in PLACED:
         placement = PLACERS[name].load()(problem, Options(seconds=10, seed=seed))
         result[name] = bench.placed(name, PLACERS[name].source, placement.device)
-    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(0, "none"), exact=None)
+    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=FullBound(0, "none"))
     for candidate in result.values():
         yield candidate, make_plan(record, candidate, result)
 

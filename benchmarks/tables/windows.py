@@ -10,8 +10,8 @@ from unittest import mock
 
 from benchmarks.tables.steps import CLUSTERS
 from pesto.core.settings import Settings
+from pesto.planning.solving.exact import WINDOW_SHARE
 from pesto.planning.solving.flow import solve
-from pesto.planning.solving.search import SHARE
 from pesto.reporting.show.lines import head, ms, row
 from pesto.research.reproduction.cached_cells import PAPER, CellResult, CellSettings, Found, Key, WorkCell, step
 
@@ -33,7 +33,7 @@ def solved(key: Key, cell_settings: CellSettings) -> Found:
     """The step, and what engines contributed to it; seconds."""
     graph, machine, costs = step(key[0], key[1], cell_settings)
     settings = Settings(time_limit_s=_SECONDS * cell_settings.seconds, solver="cpsat")
-    with mock.patch("pesto.planning.solving.search.SHARE", SHARE if key[2] == WITH else 0.0):
+    with mock.patch("pesto.planning.solving.exact.WINDOW_SHARE", WINDOW_SHARE if key[2] == WITH else 0.0):
         outcome = solve(graph, machine, costs, settings, lambda _: None)
     tick = outcome.plan.tick_s
     return {

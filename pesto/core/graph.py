@@ -78,6 +78,17 @@ _MAY_BE_NONE = ("dtype_of", "tensor_dtype", "device_of", "variable_of")
 """Columns of indices in which -1 stands for none."""
 
 
+class GraphIdentity(NamedTuple):
+    """Hashes by which a plan knows its graph."""
+
+    fingerprint: str
+    """`Graph.fingerprint()`."""
+    layout: str
+    """`Graph.layout()`."""
+    listing: str
+    """`Graph.listing()`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Graph:
     """n ops, t tensors, e data edges, c control edges. Arrays are copied and made read-only.
@@ -210,6 +221,10 @@ class Graph:
         """[e + c] heads of data edges, then of control edges."""
         return np.concatenate([self.dst, self.control_dst])
 
+    def identity(self) -> "GraphIdentity":
+        """Return the hashes that tell whether a plan is for this graph."""
+        return GraphIdentity(fingerprint=self.fingerprint(), layout=self.layout(), listing=self.listing())
+
     def fingerprint(self) -> str:
         """Return the SHA-256 over structure, op types, work, bytes, groups and kinds in topological order, but names.
 
@@ -273,18 +288,18 @@ class Graph:
             "source": self.source, "batch": self.batch, "feed_shapes": " ".join(self.feed_shapes), "way": self.way,
             "kinds": ",".join(self.kinds),
         }  # fmt: skip
-        found = nx.MultiDiGraph(**_drop_unset(said))
+        multigraph = nx.MultiDiGraph(**_drop_unset(said))
         columns = _node_columns(self)
         for name, *values in zip(self.names, *columns.values(), strict=True):
-            found.add_node(name, **_drop_unset(dict(zip(columns, values, strict=True))))
+            multigraph.add_node(name, **_drop_unset(dict(zip(columns, values, strict=True))))
         carried = [column[self.tensor].tolist() for column in (_outputs(self), self.tensor_bytes, self.tensor_dtype)]
         dtypes = [*self.dtypes, ""]
         for a, b, output, size, dtype in zip(self.src.tolist(), self.dst.tolist(), *carried, strict=True):
             said = {"output": output, "bytes": size, "dtype": dtypes[dtype]}
-            found.add_edge(self.names[a], self.names[b], **_drop_unset(said))
+            multigraph.add_edge(self.names[a], self.names[b], **_drop_unset(said))
         for a, b in zip(self.control_src.tolist(), self.control_dst.tolist(), strict=True):
-            found.add_edge(self.names[a], self.names[b], control=True)
-        return found
+            multigraph.add_edge(self.names[a], self.names[b], control=True)
+        return multigraph
 
 
 def kernel_counts(kernels: Ints, launches: Bools) -> Ints:

@@ -277,12 +277,6 @@ def constants_first(graph: Graph, rank: Ints) -> Ints:
     return rank_of(np.lexsort((rank, ~first)))
 
 
-def kept_edges(graph: Graph, problem: Problem) -> Ints:
-    """Return the graph's data edges that its problem begins with, in order: all, or all but those of copied tensors."""
-    every = problem.edges == len(graph.src) + len(graph.control_src)
-    return ints(np.flatnonzero(np.ones(len(graph.src), np.bool_) if every else ~copied_constants(graph)[graph.tensor]))
-
-
 def copied_constants(graph: Graph) -> Bools:
     """Return [t] the small constants of which every device that reads them has a copy: they are never sent.
 

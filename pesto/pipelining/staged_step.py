@@ -25,8 +25,7 @@ from pesto.core.source import READ_SCOPE
 from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts, step_parts
 from pesto.pipelining.schedules import ChainRequest, ChainSchedule
 from pesto.pipelining.unrolled import Unrolled
-from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
 from solvers import Problem
 from solvers.arrays import Bools, Floats, Ints, bools, ints, rank_of
 from solvers.compiled.dag import adjacency, after_all, topological_order

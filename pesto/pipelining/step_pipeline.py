@@ -32,9 +32,10 @@ from pesto.pipelining.schedules import (
 from pesto.pipelining.staged_step import MappedSchedule, StagedStep
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, shortest_fitting
 from pesto.planning.solving.interrupt import hold, release
-from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.tracker import SolveRecord, make_plan
 from solvers.arrays import Ints, ints, rank_of
 from solvers.bounds import quick_bounds
+from solvers.bounds.evidence import FullBound
 from solvers.compiled.interruption import struck
 from solvers.pipelining.chain import Chain, Machines
 from solvers.pipelining.one_f_one_b_star import fitting_cuts
@@ -216,7 +217,7 @@ class _StepPipeliner:
             through = greatest(flushed_step(request.chain, schedule.allocation, request.batches, split=True))
         record = SolveRecord(
             graph=staged.step.graph, cluster=staged.cluster, costs=staged.costs, settings=Settings(),
-            bound=quick_bounds.best(staged.problem), exact=None,
+            bound=FullBound(*quick_bounds.best(staged.problem))
         )  # fmt: skip
         # A plan says that none of its candidates is shorter, which one that was asked for need not be.
         rivals = mapped_schedules if self.name is None else (chosen,)

@@ -8,10 +8,9 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.planning.coarsen import coarsen, contract
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.quick_candidates import baselines, multilevel
-from pesto.planning.solving.tracker import Tracker
+from pesto.planning.solving.tracker import run_stage
 from solvers import Problem
 from solvers.files.problem_json import Instance
 
@@ -38,11 +37,11 @@ def coarsened(
     machine = load_cluster(cluster)
     known = load_costs(graph, machine, costs)
     problem = formulate(graph, known, machine, settings)
-    bench, tracker = CandidateEvaluator.of(graph, problem, per_edge=settings.per_edge), Tracker(lambda _: None)
-    planning = tracker.run("baselines", baselines(bench, machine))
+    bench = CandidateEvaluator.of(graph, problem, per_edge=settings.per_edge)
+    planning = run_stage(baselines(bench, machine))
     edges = ", a payload an edge" if settings.per_edge else ""
     if launch is None:
-        coarse = tracker.run("coarsen", multilevel(bench, planning, settings))[0].problem
+        coarse = run_stage(multilevel(bench, planning, settings))[0].problem
     else:
         apart = add_launches(planning, graph, machine, split_launches(graph, machine, known, launch))[0]
         coarse, edges = contract(apart, coarsen(apart, settings.coarsen_to).node_of), f"{edges}, launches apart"

@@ -32,7 +32,7 @@ from pesto.core.source import Source
 from pesto.inputs import load as inputs
 from pesto.inputs.from_networkx import graph_from_networkx
 from pesto.inputs.load import GRAPH, as_cluster, as_cluster_and_costs, as_plan
-from pesto.planning.solving import flow
+from pesto.planning.solving.candidates import formulate
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.planning.solving.trust import ErrorModel
 from pesto.reporting.explaining.explanation import ExplainContext, explain
@@ -157,7 +157,7 @@ def check_plan(
     if costs is None and (wanted := needed_costs(plan)):
         raise UsageError(f"the plan rests on {wanted} as costs")
     settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
-    problem = flow.formulate(graph, op_costs, machine, settings, plan.pins)
+    problem = formulate(graph, op_costs, machine, settings, plan.pins)
     verify(plan, graph, problem, machine)
     return CheckedProblem(problem, machine, unconfirmed_statements(plan, graph, machine, op_costs))
 

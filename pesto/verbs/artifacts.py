@@ -14,8 +14,7 @@ from pesto.core.files.json import format_of
 from pesto.core.files.solver_files import read_pattern, save_pattern
 from pesto.core.graph import Graph
 from pesto.core.plans import plan_file
-from pesto.core.plans.execution_modes import ModePrediction, predict_intended_mode
-from pesto.core.plans.orders import order_worth
+from pesto.core.plans.execution_modes import ModePrediction, order_worth, predict_intended_mode
 from pesto.core.plans.plan import Plan, claimant, recompute_bound
 from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.quantities import duration, percent, plural, size

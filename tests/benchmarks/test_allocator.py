@@ -14,10 +14,10 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
-from pesto.planning.solving import flow
-from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
-from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
+from pesto.planning.solving.tracker import SolveRecord, make_plan
 from pesto.tf.tensorflow_start import load_tensorflow
+from solvers.bounds.evidence import FullBound
 from solvers.heuristics.devices_of_location import place_in_turn
 from solvers.result import Options
 
@@ -42,9 +42,9 @@ def planned(graph: Graph, where: Callable[[Any], Any]) -> tuple[Candidate, Plan]
     """The placement [n] that `where` gives for the problem, in list order, on two logical CPUs."""
     cluster, settings = inputs.load_cluster("cpux2"), Settings()
     costs = model_costs(graph, cluster)
-    problem = flow.formulate(graph, costs, cluster, settings)
+    problem = formulate(graph, costs, cluster, settings)
     made = CandidateEvaluator.of(graph, problem).placed("given", "given", where(problem))
-    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(0, "none"), exact=None)
+    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=FullBound(0, "none"))
     return made, make_plan(record, made, {"given": made})
 
 

@@ -8,7 +8,8 @@ import pytest
 from pesto.core.cluster import Path
 from pesto.core.errors import InputError
 from pesto.core.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED
-from pesto.core.problem import build_problem, kept_edges, lanes
+from pesto.core.problem import build_problem, lanes
+from pesto.planning.solving.colocation_ties import kept_edges
 from solvers.problem import FORBIDDEN
 
 

@@ -21,15 +21,15 @@ from pesto.core.plans.plan import Plan, verify
 from pesto.core.problem import TICK_S, payloads
 from pesto.core.quantities import duration, plural
 from pesto.core.settings import Settings
-from pesto.planning.coarsen.quotient import shortest
-from pesto.planning.placement_rules import accelerators
+from pesto.planning.coarsen import shortest
 from pesto.planning.solving.candidates import Candidate
-from pesto.planning.solving.quick_candidates import cpu_deadline, repair_candidate
-from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.quick_candidates import accelerators, cpu_deadline, repair_candidate
+from pesto.planning.solving.tracker import SolveRecord, make_plan
 from pesto.split.split_search import Split
 from pesto.split.typed_graph import TypedGraph
 from solvers import Problem, check
 from solvers.bounds import quick_bounds
+from solvers.bounds.evidence import FullBound
 from solvers.compiled.interruption import struck
 from solvers.timing.replay import bottom_levels
 
@@ -228,10 +228,8 @@ def compete(
     alive = measure(graph, bench.placed("single", "", alone.device).timeline).alive
     shapeless = entrants.shapeless or case.shapeless
     case = replace(case, alive=alive, shaped=entrants.shaped, shapeless=shapeless)
-    bound, bound_name = quick_bounds.best(problem)
-    record = SolveRecord(
-        graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), exact=None
-    )
+    bound = FullBound(*quick_bounds.best(problem))
+    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=bound)
     entries: list[MethodEntry] = []
     interrupted = False
     try:
@@ -247,7 +245,7 @@ def compete(
         interrupted = True
     return Comparison(
         graph=graph, cluster=cluster, costs=costs, shape=shape_of(graph, problem, cluster),
-        lower_bound_s=bound * TICK_S, lower_bound_name=bound_name, proof=proof, entries=tuple(entries),
+        lower_bound_s=bound.ticks * TICK_S, lower_bound_name=bound.name, proof=proof, entries=tuple(entries),
         interrupted=interrupted,
     )  # fmt: skip
 
@@ -263,7 +261,7 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Meth
         if proposal.cut is not None:
             cut = proposal.cut
             case = replace(case, bench=cut.bench, costs=cut.costs)
-            bound = quick_bounds.best(cut.bench.problem)
+            bound = FullBound(*quick_bounds.best(cut.bench.problem))
             record = replace(record, graph=cut.bench.graph, costs=cut.costs, bound=bound)
         candidate, seconds, mended = _run_and_repair(name, proposal, case)
         plan = None

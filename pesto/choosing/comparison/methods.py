@@ -19,10 +19,16 @@ from pesto.core.costs import Costs
 from pesto.core.errors import NothingFoundError, PestoError, UsageError
 from pesto.core.quantities import duration
 from pesto.core.settings import Settings
-from pesto.planning.placement_rules import RulePlacement, accelerators, expert, framework_default, layer_balanced
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import solve
-from pesto.planning.solving.quick_candidates import estimates
+from pesto.planning.solving.quick_candidates import (
+    RulePlacement,
+    accelerators,
+    estimates,
+    expert,
+    framework_default,
+    layer_balanced,
+)
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints

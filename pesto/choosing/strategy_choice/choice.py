@@ -26,7 +26,8 @@ from pesto.core.graph import Graph
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, percent
 from pesto.core.settings import Settings
-from pesto.planning.solving.flow import EarlierPlans, SolveOutcome, formulate, solve
+from pesto.planning.solving.candidates import formulate
+from pesto.planning.solving.flow import EarlierPlans, SolveOutcome, solve
 from pesto.planning.solving.tracker import Incumbent, StageWatch, Watch
 from pesto.split.files.split_file import dumps_split
 from pesto.split.geometry import Shape

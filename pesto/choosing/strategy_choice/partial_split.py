@@ -30,10 +30,10 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.warm_start import carry_over
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, shortest_fitting
-from pesto.planning.solving.flow import EarlierPlans, SolveOutcome, formulate, solve
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate, shortest_fitting
+from pesto.planning.solving.flow import EarlierPlans, SolveOutcome, solve
 from pesto.planning.solving.quick_candidates import baselines
-from pesto.planning.solving.tracker import Watch
+from pesto.planning.solving.tracker import BaselineLimits, Watch
 from pesto.split.division import Division
 from pesto.split.op_strategy import cut_ops
 from pesto.split.program import CutGain
@@ -275,7 +275,7 @@ def _try_split(
     costs = model_costs(graph, cluster)
     bench = CandidateEvaluator.of(graph, formulate(graph, costs, cluster, Settings()))
     carried_over = _carry_over(_rename_ops(placed.plan), bench, cluster)
-    start = shortest_fitting([carried_over, *baselines(bench, cluster, late, late)]) or carried_over
+    start = shortest_fitting([carried_over, *baselines(bench, cluster, BaselineLimits(late, late))]) or carried_over
     return _TriedSplit(placement=number, split=split, parts=parts, order=order, graph=graph, costs=costs, start=start)
 
 

@@ -24,8 +24,7 @@ from pesto.core.problem import TICK_S, build_problem
 from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
 from pesto.split.division import parameter_bytes
 from pesto.split.geometry import Shape
 from pesto.split.program import Prices, Rules

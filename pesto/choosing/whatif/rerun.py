@@ -20,8 +20,7 @@ from pesto.core.plans.plan import PER_EDGE, Plan, check_ranks, refuse_another_gr
 from pesto.core.problem import TICK_S, add_launches, lanes
 from pesto.core.quantities import duration, percent, plural
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
 from pesto.planning.solving.trust import ErrorModel, Trust, measure_trust, remake_candidates
 from solvers import Problem, Schedule
 from solvers.arrays import Floats, Ints, floats

@@ -1,6 +1,7 @@
-"""The part of a plan's order that each way of running a step keeps, and the step time predicted for it."""
+"""The part of a plan's order that each way of running a step keeps, the step time predicted for it, and its worth."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +12,8 @@ from pesto.core.problem import TICK_S, copied_constants
 from pesto.core.quantities import duration
 from pesto.core.simulator import Timeline, simulate
 from solvers import Problem
-from solvers.arrays import Bools, Ints, bools, ints
-from solvers.timing.replay import fifo
+from solvers.arrays import Bools, Ints, bools, ints, rank_of
+from solvers.timing.replay import bottom_levels, fifo, prepare, replay
 
 # A problem in which what some tasks send leaves through tasks of no time, which can have a place in an order.
 
@@ -40,7 +41,7 @@ def add_relays(problem: Problem, relayed: Bools) -> tuple[Problem, Ints]:
     src, payload = problem.src.copy(), problem.payload.copy()
     src[relayed], payload[relayed] = n + of_edge, problem.payloads + what
     none = np.zeros(k, dtype=np.int64)
-    found = replace(
+    relayed_problem = replace(
         problem,
         duration=np.concatenate([problem.duration, np.zeros((k, problem.devices), dtype=np.int64)]),
         memory=np.concatenate([problem.memory, none]),
@@ -51,7 +52,7 @@ def add_relays(problem: Problem, relayed: Bools) -> tuple[Problem, Ints]:
         transfer=np.concatenate([problem.transfer, problem.transfer[passed]]),
         group=np.concatenate([problem.group, none - 1]),
     )
-    return found, ints(task)
+    return relayed_problem, ints(task)
 
 
 GRAPHDEF, PLACEMENT = "graphdef", "placement"
@@ -141,11 +142,11 @@ def predict_mode(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> Mo
     )
 
 
-def loss_remedy(found: ModePrediction, graph: Graph, planned: Timeline, rank: Ints) -> str:
+def loss_remedy(prediction: ModePrediction, graph: Graph, planned: Timeline, rank: Ints) -> str:
     """Return the remedy for a loss of more than LOSS, as in `predict_intended_mode`; empty where it is less."""
-    if found.loss <= LOSS or found.way == PLACEMENT:
+    if prediction.loss <= LOSS or prediction.way == PLACEMENT:
         return ""
-    if found.way == SESSION:
+    if prediction.way == SESSION:
         other = predict_mode(graph, planned, rank, way=FUNCTION)
         if other.loss <= LOSS:
             return f"plan and run it as a tf.function, where all but handles and feeds has a place ({other.loss:+.2%})"
@@ -160,3 +161,73 @@ def predict_intended_mode(graph: Graph, planned: Timeline, rank: Ints, *, order:
     if not order:
         return predict_mode(graph, planned, rank, way=PLACEMENT)
     return predict_mode(graph, planned, rank, way=graph.way) if graph.way else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderWorth:
+    """Makespans in ticks of one placement."""
+
+    enforced: int
+    """In the plan's order; links first come, first served, as in the plan."""
+    fifo: int
+    """As a runtime does unasked: devices and links first come, first served."""
+    listed: int
+    """Whatever is ready by falling bottom level; links first come, first served."""
+    scheduled: int
+    """In the plan's order, and links send what is wanted first (`send_ranks`)."""
+
+    @property
+    def gain(self) -> float:
+        """Share of the FIFO time that enforcing the order saves; below 0 where FIFO is faster."""
+        return 1.0 - self.enforced / self.fifo if self.fifo else 0.0
+
+    @property
+    def scheduled_gain(self) -> float:
+        """Share of the enforced time that links with priorities would save besides; below 0 where they cost time."""
+        return 1.0 - self.scheduled / self.enforced if self.enforced else 0.0
+
+
+def order_worth(problem: Problem, device: Ints, rank: Ints) -> OrderWorth:
+    """Replay a plan's placement and order, and what else could become of that placement. Four compiled replays.
+
+    device: [n] device of each task. rank: [n] the plan's order, as `pesto.core.simulator.simulate` takes it. ValueError
+    when a device cannot run its task or the order contradicts the precedence.
+    """
+    g = prepare(problem)
+    level = bottom_levels(problem, device=device)
+    by_level = rank_of(np.argsort(-level, kind="stable"))
+    send_rank = send_ranks(problem, device, rank)
+    return OrderWorth(
+        enforced=replay(problem, device, rank, prepared=g).makespan,
+        fifo=fifo(problem, device, prepared=g).makespan,
+        listed=replay(problem, device, by_level, strict=False, prepared=g).makespan,
+        scheduled=replay(problem, device, rank, send_rank=send_rank, prepared=g).makespan,
+    )
+
+
+def send_ranks(problem: Problem, device: Ints, rank: Ints) -> Ints:
+    """[p] priority of each payload: the rank of the first task that reads it at another location; last where none."""
+    p, at = problem, problem.location[device]
+    cut = (p.payload >= 0) & (at[p.src] != at[p.dst])
+    first = np.full(p.payloads, int(rank.max(initial=0)) + 1)
+    np.minimum.at(first, p.payload[cut], rank[p.dst[cut]])
+    return ints(first)
+
+
+class Enforcement(NamedTuple):
+    """Worth of a plan's order, and the part of it that the intended way of running keeps."""
+
+    worth: OrderWorth
+    mode: ModePrediction | None
+    """None if the graph does not name a way, or nothing was predicted."""
+    remedy: str
+    """Remedy for a loss of more than LOSS; empty where it is less."""
+
+
+def predict_enforcement(
+    graph: Graph, planned: Timeline, rank: Ints, *, order: bool, with_mode: bool = True
+) -> Enforcement:
+    """Return the worth of an order by `rank` [n], and its prediction in the intended way, unless left out."""
+    mode = predict_intended_mode(graph, planned, rank, order=order) if with_mode else None
+    remedy = "" if mode is None else loss_remedy(mode, graph, planned, rank)
+    return Enforcement(order_worth(planned.problem, planned.schedule.device, rank), mode, remedy)

@@ -12,14 +12,13 @@ from pesto.core.graph import Graph
 from pesto.core.memory import measure
 from pesto.core.plans.graph_differences import differences, graph_remedy
 from pesto.core.plans.notebook import LaneChart, draw_lanes, html_table, op_frame
-from pesto.core.plans.orders import chain
 from pesto.core.plans.shared_variables import OF_PINNED, CompanionPlan, StepVariables
 from pesto.core.problem import TICK_S, lanes
 from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.simulator import Timeline, simulate
 from pesto.core.source import GraphOrigin, Origin
 from solvers import Problem, Schedule, check, relative_gap
-from solvers.arrays import Ints
+from solvers.arrays import Bools, Ints
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence, FullBound
@@ -155,9 +154,9 @@ class Plan:
 
     def __repr__(self) -> str:
         """Return one line, without arrays."""
-        made = self.provenance
-        basis = made.costs_basis.partition(":")[0]
-        where, how, by = shown(made.cluster, 24), shown(basis, 9), shown(made.chosen, 20)
+        provenance = self.provenance
+        basis = provenance.costs_basis.partition(":")[0]
+        where, how, by = shown(provenance.cluster, 24), shown(basis, 9), shown(provenance.chosen, 20)
         step, gap = duration(self.makespan_s), percent(self.gap)
         kept = "" if self.beside is None else f" with {self.beside.pinned}"
         return f"Plan({plural(len(self.names), 'op')} on {where}, {step} {how}, gap {gap}{kept}, by {by})"
@@ -176,8 +175,8 @@ class Plan:
 
     def timeline(self) -> LaneChart:
         """Return the activity of each processor over the step, which a notebook draws."""
-        s, made = self.schedule, self.provenance
-        caption = f"{shown(made.graph_source, 80)} on {shown(made.cluster, 24)}"
+        s, provenance = self.schedule, self.provenance
+        caption = f"{shown(provenance.graph_source, 80)} on {shown(provenance.cluster, 24)}"
         return draw_lanes(caption, self.names, self.lanes, (s.device, s.start, s.finish), self.tick_s)
 
     def explain(self, op: str | None = None) -> Any:
@@ -273,6 +272,26 @@ def control_edges(plan: Plan, graph: Graph) -> list[tuple[int, int]]:
     return list(zip(before.tolist(), after.tolist(), strict=True))
 
 
+def neighbours(lane: Ints, rank: Ints, chained: Bools) -> tuple[Ints, Ints]:
+    """(before, after) of the `chained` ops that follow each other on one processor (`lane`) in `rank` order."""
+    member = np.flatnonzero(chained)
+    sequence = member[np.lexsort((rank[member], lane[member]))]
+    before, after = sequence[:-1], sequence[1:]
+    same = lane[before] == lane[after]
+    return before[same], after[same]
+
+
+def chain(graph: Graph, lane: Ints, rank: Ints, chained: Bools) -> tuple[Ints, Ints]:
+    """`neighbours`, without the pairs that an edge of the graph joins already.
+
+    `rank` must be a topological order of the graph, so that the chains close no cycle with its edges.
+    """
+    before, after = neighbours(lane, rank, chained)
+    known = np.unique(graph.edge_src * graph.ops + graph.edge_dst)
+    fresh = ~np.isin(before * graph.ops + after, known)
+    return before[fresh], after[fresh]
+
+
 # Verification
 
 
@@ -283,14 +302,14 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     the checker finds fault with its schedule, its order does not lead to that schedule in the simulator, its peaks are
     not those of the schedule or do not fit, or it claims what is not so.
     """
-    refuse_another_graph(plan, graph)
-    made = plan.provenance
-    for what, planned, own in (
-        ("layout", made.graph_layout, graph.layout),
-        ("listing", made.graph_listing, graph.listing),
+    own, provenance = graph.identity(), plan.provenance
+    refuse_another_graph(plan, graph, own.fingerprint)
+    for what, planned, here in (
+        ("layout", provenance.graph_layout, own.layout),
+        ("listing", provenance.graph_listing, own.listing),
     ):
-        if planned and planned != own():
-            one, other = short_fingerprints(planned, own())
+        if planned and planned != here:
+            one, other = short_fingerprints(planned, here)
             raise MismatchError.build(
                 f"the plan is for {what} {one}, {graph.source} has {other}: its ops stand in another order",
                 remedy="solve this graph, or give the plan's own",
@@ -305,7 +324,7 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     if not problems:
         # The bytes alive over the step must be what the plan says, and fit every location.
         timeline = Timeline(problem=problem, schedule=plan.schedule)
-        peak = measure(graph, timeline, per_edge=made.transfers == PER_EDGE).peak.tolist()
+        peak = measure(graph, timeline, per_edge=provenance.transfers == PER_EDGE).peak.tolist()
         names = list(dict.fromkeys(plan.lane_device))
         rows = zip(names, peak, problem.capacity.tolist(), strict=True)
         problems = [f"memory: {name} needs {has} of {most} bytes" for name, has, most in rows if has > most]
@@ -317,20 +336,23 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
         raise VerificationError.build(f"the plan is invalid: {'; '.join(problems[:3])}{more}", remedy="solve again")
 
 
-def refuse_another_graph(plan: Plan, graph: Graph) -> None:
-    """Raise MismatchError for a plan of another graph, or of this one with its ops named or listed otherwise."""
-    made, own = plan.provenance, graph.fingerprint()
-    if made.graph_fingerprint != own:
-        planned, here = short_fingerprints(made.graph_fingerprint, own)
+def refuse_another_graph(plan: Plan, graph: Graph, fingerprint: str = "") -> None:
+    """Raise MismatchError for a plan of another graph, or of this one with its ops named or listed otherwise.
+
+    fingerprint: the graph's, if the caller has computed it.
+    """
+    provenance, own = plan.provenance, fingerprint or graph.fingerprint()
+    if provenance.graph_fingerprint != own:
+        planned, here = short_fingerprints(provenance.graph_fingerprint, own)
         raise MismatchError.build(
-            f"the plan is for graph {planned} ({made.graph_source}), this is {here} "
-            f"({graph.source}): {differences(plan.names, made.graph_batch, graph)}",
-            remedy=graph_remedy(plan.names, made.graph_batch, graph),
+            f"the plan is for graph {planned} ({provenance.graph_source}), this is {here} "
+            f"({graph.source}): {differences(plan.names, provenance.graph_batch, graph)}",
+            remedy=graph_remedy(plan.names, provenance.graph_batch, graph),
         )
     if plan.names != graph.names:
         raise MismatchError.build(
-            f"the plan is for {made.graph_source}; {graph.source} is of the same structure and sizes, but calls or "
-            "lists its ops otherwise",
+            f"the plan is for {provenance.graph_source}; {graph.source} is of the same structure and sizes, but calls "
+            "or lists its ops otherwise",
             remedy="solve this graph, or give the plan's own",
         )
 
@@ -382,32 +404,36 @@ def _same_times(one: Schedule, other: Schedule) -> bool:
 
 def _check_claims(plan: Plan, problem: Problem) -> list[str]:
     """The bound must be one that holds, and the plan the candidate that it says it is."""
-    made, wrong = plan.provenance, []
+    provenance, wrong = plan.provenance, []
     try:
         bound, name = recompute_bound(plan, problem)
     except EvidenceError as error:
         return [f"claims: nothing follows from the evidence of the lower bound: {error}"]
     pinned = "" if plan.beside is None else OF_PINNED + plan.beside.pinned
-    if not made.lower_bound_name.endswith(pinned):
+    if not provenance.lower_bound_name.endswith(pinned):
         wrong.append(f"claims: the lower bound is not said to be{pinned.replace(',', '')}")
-    elif claimant(made.lower_bound_name):
+    elif claimant(provenance.lower_bound_name):
         # Nothing here proves the claim; that solver must be said to have proven it of the whole graph.
-        coarse, ticks, solver = made.coarse, made.lower_bound_ticks, claimant(made.lower_bound_name)
+        coarse, ticks, solver = provenance.coarse, provenance.lower_bound_ticks, claimant(provenance.lower_bound_name)
         whole = coarse is not None and coarse.nodes == len(plan.names)
         if coarse is None or not whole or (coarse.solver, coarse.lower_bound_ticks) != (solver, ticks):
             wrong.append(
                 f"claims: the lower bound {ticks} is not what {solver} is said to have proven of the graph itself"
             )
-        elif made.lower_bound_evidence is not None and bound <= quick_bounds.best(problem)[0]:
+        elif provenance.lower_bound_evidence is not None and bound <= quick_bounds.best(problem)[0]:
             wrong.append(f"claims: the evidence of the lower bound is worth {bound}, no more than is known without it")
         elif not bound < ticks <= plan.schedule.makespan:
             wrong.append(
                 f"claims: the lower bound {ticks} of {solver} is not between {bound}, which is sure, and the makespan"
             )
-    elif (made.lower_bound_ticks, made.lower_bound_name) != (bound, name + pinned):
-        wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
-    if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
-        wrong.append(f"claims: the chosen candidate {made.chosen!r} is not this schedule")
-    if made.links != FCFS or made.transfers not in (PER_EDGE, PER_DEVICE):
-        wrong.append(f"claims: links {made.links!r} and transfers {made.transfers!r} are not known policies")
+    elif (provenance.lower_bound_ticks, provenance.lower_bound_name) != (bound, name + pinned):
+        wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {provenance.lower_bound_ticks}")
+    chosen = provenance.chosen
+    claimed_ticks, fits = provenance.candidates_ticks.get(chosen), provenance.candidates_fit.get(chosen)
+    if claimed_ticks != plan.schedule.makespan or not fits:
+        wrong.append(f"claims: the chosen candidate {chosen!r} is not this schedule")
+    if provenance.links != FCFS or provenance.transfers not in (PER_EDGE, PER_DEVICE):
+        wrong.append(
+            f"claims: links {provenance.links!r} and transfers {provenance.transfers!r} are not known policies"
+        )
     return wrong

@@ -167,23 +167,25 @@ def loads(data: bytes, what: str) -> Plan:
         raise InputError.build(f"{error}", where=what, remedy="the file is damaged") from error
 
 
-def _with_origins(made: Provenance) -> Provenance:
+def _with_origins(provenance: Provenance) -> Provenance:
     """Fill in the origins that older versions did not write, from their lines for people."""
-    if not made.graph_origin.kind:
-        made = replace(made, graph_origin=read_source(made.graph_source).origin)
-    if not made.cluster_origin.kind:
-        kind, _, preset = made.cluster_source.partition(" ")
+    if not provenance.graph_origin.kind:
+        provenance = replace(provenance, graph_origin=read_source(provenance.graph_source).origin)
+    if not provenance.cluster_origin.kind:
+        kind, _, preset = provenance.cluster_source.partition(" ")
         is_preset = kind == "preset" and bool(preset)
-        origin = Origin(kind="preset", name=preset) if is_preset else Origin(kind="file", name=made.cluster_source)
-        made = replace(made, cluster_origin=origin)
-    if made.costs_files is None:
-        match = re.match(r"own times of .+? by (.+?)(?: \(sha256 (\w+)\))?, else ", made.costs)
+        origin = (
+            Origin(kind="preset", name=preset) if is_preset else Origin(kind="file", name=provenance.cluster_source)
+        )
+        provenance = replace(provenance, cluster_origin=origin)
+    if provenance.costs_files is None:
+        match = re.match(r"own times of .+? by (.+?)(?: \(sha256 (\w+)\))?, else ", provenance.costs)
         files = [Origin(kind=TIMES, name=match[1], digest=match[2] or "")] if match else []
-        if "measured" in made.costs_basis:
-            profile = re.search(r"(?:^|, else )\d+ of \d+ ops by (.+?) \(", made.costs)
+        if "measured" in provenance.costs_basis:
+            profile = re.search(r"(?:^|, else )\d+ of \d+ ops by (.+?) \(", provenance.costs)
             files.append(Origin(kind=PROFILE, name=profile[1] if profile else ""))
-        made = replace(made, costs_files=tuple(files))
-    return made
+        provenance = replace(provenance, costs_files=tuple(files))
+    return provenance
 
 
 def _column(values: list[int]) -> Ints:

@@ -22,37 +22,39 @@ def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Co
 
     Raise VerificationError for what the graph, the cluster, the costs or the plan itself contradict.
     """
-    made = plan.provenance
+    provenance = plan.provenance
     if wrong := _find_contradictions(plan, graph, cluster, costs):
         raise VerificationError.build(f"the plan is invalid: claims: {'; '.join(wrong)}", remedy="solve again")
     at_hand = {
         "graph_source": graph.source, "graph_batch": graph.batch, "cluster": cluster.name,
         "cluster_source": cluster.source, "costs": costs.source,
     }  # fmt: skip
-    left: dict[str, Any] = {key: getattr(made, key) for key, own in at_hand.items() if getattr(made, key) != own}
-    if made.graph_origin != graph.origin:
-        left["graph_origin"] = asdict(made.graph_origin)
-    if made.cluster_origin != cluster.origin:
-        left["cluster_origin"] = asdict(made.cluster_origin)
-    if made.costs_files != costs.files:
-        left["costs_files"] = [asdict(file) for file in made.costs_files or ()]
+    left: dict[str, Any] = {
+        key: getattr(provenance, key) for key, own in at_hand.items() if getattr(provenance, key) != own
+    }
+    if provenance.graph_origin != graph.origin:
+        left["graph_origin"] = asdict(provenance.graph_origin)
+    if provenance.cluster_origin != cluster.origin:
+        left["cluster_origin"] = asdict(provenance.cluster_origin)
+    if provenance.costs_files != costs.files:
+        left["costs_files"] = [asdict(file) for file in provenance.costs_files or ()]
     if plan.feed_shapes != graph.feed_shapes:
         left["feed_shapes"] = list(plan.feed_shapes)
-    others = [name for name in made.candidates_ticks if name != made.chosen]
+    others = [name for name in provenance.candidates_ticks if name != provenance.chosen]
     if others:
-        left["candidates_ticks"] = {name: made.candidates_ticks[name] for name in others}
-        left["candidates_fit"] = {name: made.candidates_fit[name] for name in others}
-    if claimant(made.lower_bound_name):
-        left["lower_bound_ticks"] = made.lower_bound_ticks
-    if made.coarse is not None:
-        left["coarse"] = asdict(made.coarse)
-    return {**left, "rule": made.rule, "settings": made.settings, "pesto_version": made.pesto_version}
+        left["candidates_ticks"] = {name: provenance.candidates_ticks[name] for name in others}
+        left["candidates_fit"] = {name: provenance.candidates_fit[name] for name in others}
+    if claimant(provenance.lower_bound_name):
+        left["lower_bound_ticks"] = provenance.lower_bound_ticks
+    if provenance.coarse is not None:
+        left["coarse"] = asdict(provenance.coarse)
+    return {**left, "rule": provenance.rule, "settings": provenance.settings, "pesto_version": provenance.pesto_version}
 
 
 def needed_costs(plan: Plan) -> str:
     """Return the costs that have to be given to check a plan, with the remedy; empty where none have."""
-    made = plan.provenance
-    for file in made.costs_files or ():
+    provenance = plan.provenance
+    for file in provenance.costs_files or ():
         if file.kind == TIMES:
             return f"times of {shown(file.name)} (sha256 {shown(file.digest)}) - give that file"
         if file.kind == PROFILE:
@@ -61,31 +63,33 @@ def needed_costs(plan: Plan) -> str:
 
 
 def _find_contradictions(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> list[str]:
-    made, wrong = plan.provenance, []
-    if made.costs_basis != costs.basis:
-        wrong.append(f"the costs are {costs.basis}, the plan says {shown(made.costs_basis)}")
+    provenance, wrong = plan.provenance, []
+    if provenance.costs_basis != costs.basis:
+        wrong.append(f"the costs are {costs.basis}, the plan says {shown(provenance.costs_basis)}")
     # A profile's file, or that of the user's times, may have another name by now; `verify` has checked the times.
-    both = {file.kind for file in made.costs_files or ()} & {file.kind for file in costs.files}
+    both = {file.kind for file in provenance.costs_files or ()} & {file.kind for file in costs.files}
     renamed = (costs.origin == MEASURED).any() or TIMES in both
-    if made.costs != costs.source and not renamed:
-        wrong.append(f"the costs are the {costs.source}, the plan says {shown(made.costs)}")
-    planned, own = (made.cluster, made.cluster_source), (cluster.name, cluster.source)
-    presets = made.cluster_origin.kind == cluster.origin.kind == "preset"
-    if presets and (planned != own or made.cluster_origin != cluster.origin):
+    if provenance.costs != costs.source and not renamed:
+        wrong.append(f"the costs are the {costs.source}, the plan says {shown(provenance.costs)}")
+    planned, own = (provenance.cluster, provenance.cluster_source), (cluster.name, cluster.source)
+    presets = provenance.cluster_origin.kind == cluster.origin.kind == "preset"
+    if presets and (planned != own or provenance.cluster_origin != cluster.origin):
         wrong.append(f"the cluster is {own[0]} ({own[1]}), the plan says {shown(planned[0])} ({shown(planned[1])})")
-    if made.graph_batch != graph.batch and None not in (made.graph_batch, graph.batch):
-        wrong.append(f"the batch is {graph.batch}, the plan says {made.graph_batch}")
-    if made.candidates_ticks.keys() != made.candidates_fit.keys():
+    if provenance.graph_batch != graph.batch and None not in (provenance.graph_batch, graph.batch):
+        wrong.append(f"the batch is {graph.batch}, the plan says {provenance.graph_batch}")
+    if provenance.candidates_ticks.keys() != provenance.candidates_fit.keys():
         wrong.append("the candidates that have times are not those that fit or do not")
     else:
-        near = NEAR if made.settings.get("robust") is True else 0
-        fitting = [(name, ticks) for name, ticks in made.candidates_ticks.items() if made.candidates_fit[name]]
+        near = NEAR if provenance.settings.get("robust") is True else 0
+        fitting = [
+            (name, ticks) for name, ticks in provenance.candidates_ticks.items() if provenance.candidates_fit[name]
+        ]
         better = [name for name, ticks in fitting if (1 + near) * ticks < plan.schedule.makespan]
         far = f" by more than {percent(near)}" if near else ""
         wrong += [f"candidate {shown(name)} fits and is shorter than the chosen one{far}" for name in better[:1]]
-    if made.settings.get("per_edge", made.transfers == PER_EDGE) != (made.transfers == PER_EDGE):
-        wrong.append(f"transfers are {made.transfers}, the settings say otherwise")
-    if (coarse := made.coarse) is not None:
+    if provenance.settings.get("per_edge", provenance.transfers == PER_EDGE) != (provenance.transfers == PER_EDGE):
+        wrong.append(f"transfers are {provenance.transfers}, the settings say otherwise")
+    if (coarse := provenance.coarse) is not None:
         if not 0 <= coarse.nodes <= len(plan.names):
             wrong.append(f"a coarse graph of {len(plan.names)} ops has no {coarse.nodes} nodes")
         if not 0 <= coarse.lower_bound_ticks <= (coarse.makespan_ticks or coarse.lower_bound_ticks):

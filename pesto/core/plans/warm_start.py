@@ -72,18 +72,18 @@ def carry_over(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> C
     same = np.array([now.get(name, -1) for name in old.lanes], dtype=np.int64)
     own = np.where(known >= 0, same[old.schedule.device[known]], -1)
     candidates: list[tuple[int, int, CarriedPlan]] = []
-    for way, location in _placements(problem, order, at, np.array(home, dtype=np.int64)):
+    for how, location in _placements(problem, order, at, np.array(home, dtype=np.int64)):
         stays = (own >= 0) & (problem.location[own] == location) & problem.allowed[np.arange(problem.tasks), own]
         device = ints(np.where(stays, own, devices_at(problem, location)))
         # The order itself, and two of list scheduling, all along the precedence.
         ranks = [("in its order", order)]
         urgent = rank_of(np.lexsort((order, -bottom_levels(problem, device=device))))
         for rule, priority in (("ready ops in its order", order), ("ready ops by bottom level", urgent)):
-            made = replay(problem, device, priority, strict=False, prepared=prepared)
-            ranks.append((rule, rank_of(np.lexsort((order, made.finish, made.start)))))
+            run = replay(problem, device, priority, strict=False, prepared=prepared)
+            ranks.append((rule, rank_of(np.lexsort((order, run.finish, run.start)))))
         for rule, rank in ranks:
             makespan = replay(problem, device, rank, prepared=prepared).makespan
-            text = f"carried over from {shown(old.provenance.cluster)}, {kept} of {graph.ops} ops known{way}, {rule}"
+            text = f"carried over from {shown(old.provenance.cluster)}, {kept} of {graph.ops} ops known{how}, {rule}"
             candidates.append((makespan, len(candidates), CarriedPlan(device=device, rank=rank, rule=text)))
     return min(candidates, key=lambda candidate: candidate[:2])[2]
 

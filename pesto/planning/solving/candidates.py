@@ -1,25 +1,30 @@
 """Candidates for the plan: a placement and an order each, run by one event loop and evaluated on the full graph."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pesto.core.errors import InputError
+from pesto.core.cluster import Cluster
+from pesto.core.costs import Costs
+from pesto.core.errors import InfeasibleError, InputError
 from pesto.core.graph import Graph
-from pesto.core.memory import footprint
-from pesto.core.problem import constants_first
+from pesto.core.memory import footprint, shortage
+from pesto.core.problem import build_problem, constants_first
+from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.planning.coarsen import Coarsening
 from solvers import Problem, Schedule
 from solvers.arrays import Ints, rank_of
+from solvers.bounds import quick_bounds
 from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, first_come, prepare, replay
 from solvers.timing.turns import SteadyingEffort, contenders, draw_merges, steady_order
 
+LARGER = "use more or larger devices"
 _TASKS_RUN, _LEAST, _MOST, _EFFORT = 200_000, 4, 128, 8
 """Total tasks that are run to price a candidate, limits of the number of runs, and a factor of both for a plan."""
 _STEADY, _MERGES, _STEADYING, _RUNS = 0.005, 40, 12_000_000, 4000
@@ -192,6 +197,20 @@ class CandidateEvaluator:
 
     def _list_order(self, device: Ints, priority: Ints) -> Ints:
         return self.order_of(replay(self.problem, device, priority, strict=False, prepared=self.prepared))
+
+
+def formulate(
+    graph: Graph, costs: Costs, cluster: Cluster, settings: Settings, pins: Mapping[str, str] | None = None
+) -> Problem:
+    """Return the full-graph problem that every plan is checked against; its static memory is the variables'.
+
+    `pins` maps variables to devices by name, as of `Plan.pins`. Raise InfeasibleError, with the bytes short, if the
+    variables alone cannot fit.
+    """
+    problem = build_problem(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge, pins=pins)
+    if quick_bounds.memory_proof(problem) is not None:
+        raise InfeasibleError.build(f"the variables do not fit: {shortage(graph, problem, cluster)}", remedy=LARGER)
+    return problem
 
 
 def shortest_fitting(candidates: Iterable[Candidate]) -> Candidate | None:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.core.graph import Graph
-from pesto.core.problem import TICK_S, kept_edges
+from pesto.core.problem import TICK_S, copied_constants
 from pesto.core.quantities import duration, percent, size
 from pesto.planning.solving.quick_candidates import MOST_TASKS, RIVALS, run_heuristic
 from solvers import FORBIDDEN, Problem
-from solvers.arrays import Ints
+from solvers.arrays import Ints, ints
 
 WHOLE = frozenset(("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"))
 """Types of ops that are one op with all that they run inside."""
@@ -139,8 +139,8 @@ def _parts(graph: Graph, op: int) -> tuple[Ints, int]:
         alike = trained[graph.param_bytes[trained] == graph.param_bytes[kept]]
         turn = np.flatnonzero(read[graph.param_bytes[read] == graph.param_bytes[kept]] == kept)[0]
         label[label == label[kept]] = label[alike[turn % len(alike)] if len(alike) else trained[0]]
-    found, part = np.unique(label, return_inverse=True)
-    return part - int(found[0] < 0), len(found) - int(found[0] < 0)
+    labels, part = np.unique(label, return_inverse=True)
+    return part - int(labels[0] < 0), len(labels) - int(labels[0] < 0)
 
 
 def _edges(graph: Graph, problem: Problem, op: int, piece: Ints, part: Ints) -> tuple[Ints, Ints, Ints]:
@@ -164,3 +164,9 @@ def _edges(graph: Graph, problem: Problem, op: int, piece: Ints, part: Ints) -> 
         rows += [(int(p), int(problem.dst[e]), int(problem.payload[e]) if p == op else -1) for p in piece]
     src, dst, payload = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return src, dst, payload
+
+
+def kept_edges(graph: Graph, problem: Problem) -> Ints:
+    """Return the graph's data edges that its problem begins with, in order: all, or all but those of copied tensors."""
+    every = problem.edges == len(graph.src) + len(graph.control_src)
+    return ints(np.flatnonzero(np.ones(len(graph.src), np.bool_) if every else ~copied_constants(graph)[graph.tensor]))

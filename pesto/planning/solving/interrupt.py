@@ -54,7 +54,9 @@ class _SignalState:
     delayed_since: float | None = None
     """`time.monotonic()` of the first signal that waits for an import or a compilation to end; None for none."""
     watchdog: int | None = None
-    """File descriptor to which each signal that the main thread takes is reported."""
+    """File descriptor to which TAKEN is written for each signal that the main thread takes; None for nobody.
+
+    Not for one that waits for an import or a compilation to end, unless there is a result to write."""
 
 
 def install() -> None:
@@ -84,27 +86,9 @@ def keep() -> None:
     _SignalState.keeps = True
 
 
-def keeps() -> bool:
-    """Return True if the verb has a result that it would write."""
-    return _SignalState.keeps
-
-
-def holds() -> bool:
-    """Return True if signals are only remembered, as while a plan is written."""
-    return _SignalState.held
-
-
 def handles(signum: int) -> bool:
     """Return True if a signal is handled here, and not by code that a verb has called."""
     return signal.getsignal(signum) is _handle
-
-
-def report_to(descriptor: int | None) -> None:
-    """Write TAKEN there for every signal that the main thread takes; None for nobody.
-
-    Not for one that waits for an import or a compilation to end, unless there is a result to write.
-    """
-    _SignalState.watchdog = descriptor
 
 
 def release() -> None:
@@ -151,18 +135,14 @@ def _must_delay(frame: FrameType | None) -> bool:
 def _is_unsafe(frame: FrameType | None) -> bool:
     """Return True if a compiler runs (it has no frame while a compiled function does), or a package is imported."""
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(_COMPILERS) or _imports_package(frame):
+        if str(frame.f_globals.get("__name__")).startswith(_COMPILERS):
             return True
+        if frame.f_code.co_filename == _IMPORT_SYSTEM and frame.f_code.co_name == "_load_unlocked":
+            origin = getattr(frame.f_locals.get("spec"), "origin", None)
+            if isinstance(origin, str) and not _INSTALLED.isdisjoint(Path(origin).parts):
+                return True
         frame = frame.f_back
     return False
-
-
-def _imports_package(frame: FrameType) -> bool:
-    """Return True if the frame executes a module of an installed package for the first time."""
-    if frame.f_code.co_filename != _IMPORT_SYSTEM or frame.f_code.co_name != "_load_unlocked":
-        return False
-    origin = getattr(frame.f_locals.get("spec"), "origin", None)
-    return isinstance(origin, str) and not _INSTALLED.isdisjoint(Path(origin).parts)
 
 
 def _reinterrupt_if_ignored(ignored: "sys.UnraisableHookArgs") -> None:
@@ -193,11 +173,14 @@ def watch_signals() -> Iterator[None]:
 
     Needs `install`; signals that others handle meanwhile, as a server does, are theirs alone.
     """
-    _open_closed_streams()
+    # Standard descriptors that are closed point at nothing, or the pair would be them and read what is printed.
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
     ear, mouth = socket.socketpair()
     mouth.setblocking(False)
     before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
-    report_to(mouth.fileno())
+    _SignalState.watchdog = mouth.fileno()
     _forget_in_children()
     screen = os.dup(2)  # TensorFlow's own lines are taken from the second descriptor while it reads
     thread = threading.Thread(target=_watch, args=(ear, screen), name="signal watchdog", daemon=True)
@@ -205,7 +188,7 @@ def watch_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        report_to(None)
+        _SignalState.watchdog = None
         signal.set_wakeup_fd(before)
         with suppress(OSError):
             mouth.send(bytes([_END]))
@@ -215,24 +198,16 @@ def watch_signals() -> Iterator[None]:
         mouth.close()
 
 
-def _open_closed_streams() -> None:
-    """Point standard descriptors that are closed at nothing, or a pair below would be them and read what is printed."""
-    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(opened)
-
-
 @cache
 def _forget_in_children() -> None:
-    """Once a process: such a call cannot be taken back."""
-    os.register_at_fork(after_in_child=_forget)
+    """Keep forked processes from speaking for their parent; once a process, as such a call cannot be taken back."""
 
+    def forget() -> None:
+        with suppress(ValueError):  # it may have been forked by another thread
+            signal.set_wakeup_fd(-1)
+        _SignalState.watchdog = None
 
-def _forget() -> None:
-    """A forked process must not speak for its parent."""
-    with suppress(ValueError):  # it may have been forked by another thread
-        signal.set_wakeup_fd(-1)
-    report_to(None)
+    os.register_at_fork(after_in_child=forget)
 
 
 def _watch(ear: socket.socket, screen: int) -> None:
@@ -243,10 +218,10 @@ def _watch(ear: socket.socket, screen: int) -> None:
     struck: tuple[int, float] | None = None  # a signal that waits to be taken, and since when
     interrupts = 0
     while True:
-        limit = KEEP_S if keeps() else GRACE_S
+        limit = KEEP_S if _SignalState.keeps else GRACE_S
         left = None if struck is None else struck[1] + limit - time.monotonic()
         if struck is not None and left is not None and left <= 0:
-            if handles(struck[0]) and not holds():
+            if handles(struck[0]) and not _SignalState.held:
                 _end(struck[0], screen)
             struck, left = None, None
         ready, _, _ = select.select([ear], [], [], left)
@@ -279,7 +254,7 @@ def _descendants() -> set[int]:
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
             parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
-    found = {os.getpid()}
-    while more := {p for p, above in parents.items() if above in found} - found:
-        found |= more
-    return found - {os.getpid()}
+    processes = {os.getpid()}
+    while more := {p for p, above in parents.items() if above in processes} - processes:
+        processes |= more
+    return processes - {os.getpid()}

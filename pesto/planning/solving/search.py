@@ -3,95 +3,25 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from pesto.core.settings import Settings
 from pesto.planning.coarsen import Coarsening, coarsen, contract
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, LinkTieRuns
-from pesto.planning.solving.exact import SolverThread
-from pesto.planning.solving.tracker import SoFar, Stage
-from solvers import FAILED, FORBIDDEN, Limit, Options, Problem, Schedule, api
+from pesto.planning.solving.exact import WindowTurns, engine_start_s
+from pesto.planning.solving.tracker import Stage, Tracker
+from solvers import FORBIDDEN, Problem, Schedule
 from solvers.arrays import ints, rank_of
 from solvers.compiled.interruption import struck
-from solvers.deadlines import Late, never
 from solvers.search.annealing import PointValue, Temperature, Walk, WalkBudget, walk_all
 from solvers.search.workspace import Solution, Workspace
 from solvers.structure.units import placeable_units
 
-SHARE = 0.1
-"""Weight of the first turn of windows, beside about 1 of all rounds of annealing together; 0 for no windows."""
-_MORE, _LESS, _LEAST = 2.0, 0.5, 0.05
-"""Factors of the weight after a turn that gained more a second than annealing before it, and after one that gained
-less; and its minimum."""
 WORTH_S, LEAST_S = 4.0, 1.5
 """Minimum seconds of a turn, and of the last turn: an engine takes one to load."""
-_MOST_TASKS = 40_000
-"""Ops beyond which there are no windows: to try one takes as long as to run the plan."""
-_OTHERWISE = "cpsat"
-"""Engine of windows if the solver has none."""
-
-
-def engine_of(settings: Settings) -> str:
-    """Return the name of the engine that searches windows."""
-    return settings.solver if settings.solver in api.WINDOWS else _OTHERWISE
-
-
-class WindowTurns:
-    """Turns of windows in one solve, with their weight beside annealing."""
-
-    def __init__(
-        self, bench: CandidateEvaluator, planning: Problem, settings: Settings, enough: Callable[[], bool] | None = None
-    ) -> None:
-        self._enough = enough
-        self.engine = engine_of(settings)
-        many = settings.deterministic or planning.tasks > _MOST_TASKS
-        self.weight = 0.0 if many else SHARE
-        """Weight of the next turn; 0 if there are no windows, or an engine has failed."""
-        self._bench, self._planning, self._settings, self._turns = bench, planning, settings, 0
-
-    def turn(self, start: Schedule, seconds: float, rate: float) -> Iterator[Candidate]:
-        """Yield better plans as they are found, then set the weight by the gain against annealing's ticks a second.
-
-        A failure is a warning, and the end of windows. Raise KeyboardInterrupt after Ctrl-C, once all plans are
-        yielded.
-        """
-        began, best = time.monotonic(), start.makespan
-        for schedule in self._schedules(start, seconds):
-            rule = f"windows searched by {self.engine}"
-            candidate = self._bench.priced(self._bench.scheduled("windows", rule, schedule))
-            if candidate.fits:
-                best = min(best, candidate.makespan)
-            yield candidate
-        gained = (start.makespan - best) / max(time.monotonic() - began, 1e-3)
-        self.weight = max(self.weight * (_MORE if gained > max(rate, 0.0) else _LESS), min(_LEAST, self.weight))
-
-    def _schedules(self, start: Schedule, seconds: float) -> Iterator[Schedule]:
-        p, settings = self._planning, self._settings
-        held = np.zeros_like(p.capacity)
-        np.add.at(held, p.location[start.device], p.memory)
-        roomy = p.holding(capacity=np.maximum(p.capacity, held))
-        self._turns += 1
-        options = Options(
-            seconds=seconds,
-            seed=(settings.seed + self._turns * 7919) % 2**31,
-            workers=settings.workers,
-            formulation=settings.formulation,
-            start=start,
-        )
-        with SolverThread(roomy, self.engine, options, by=api.improve, enough=self._enough) as running:
-            yield from running.schedules()
-        result = running.result()
-        if result.status in FAILED or not api.has_begun(result):
-            self.weight = 0.0
-            _LOG.warning("windows by %s failed: %s", self.engine, result.detail)
-        if running.interrupted or result.limit is Limit.INTERRUPT:
-            raise KeyboardInterrupt
-
-
 SMALLEST = 25
 """Nodes of the coarsest graph whose nodes are moved whole."""
 MOST_WALKED = 40_000
@@ -109,46 +39,46 @@ coarsened along the plan."""
 class SearchGraph:
     """A graph to walk on, and the way back to the full one."""
 
-    bench: CandidateEvaluator
+    evaluator: CandidateEvaluator
     coarsening: Coarsening | None
     """None for the full graph."""
-    arena: Workspace
+    workspace: Workspace
 
-    def weigh(self, spot: Solution) -> PointValue:
+    def weigh(self, solution: Solution) -> PointValue:
         """Evaluate a point on the full graph, priced, with its real peaks."""
-        schedule = self.arena.schedule(spot)
+        schedule = self.workspace.schedule(solution)
         if self.coarsening is None:
-            device, rank, rule = schedule.device, rank_of(spot.order), "op by op"
+            device, rank, rule = schedule.device, rank_of(solution.order), "op by op"
         else:
-            device, rank, rule = self.bench.expand(self.coarsening, schedule)
+            device, rank, rule = self.evaluator.expand(self.coarsening, schedule)
             rule = f"{self.coarsening.nodes} nodes, {rule}"
-        priced = self.bench.priced(self.bench.ordered("search", rule, device, rank))
-        over = np.maximum(priced.peak - self.bench.problem.capacity, 0)
+        priced = self.evaluator.priced(self.evaluator.ordered("search", rule, device, rank))
+        over = np.maximum(priced.peak - self.evaluator.problem.capacity, 0)
         return PointValue(makespan=priced.makespan, device=device, rank=priced.rank, over=ints(over), rule=rule)
 
     def project(self, schedule: Schedule) -> Solution:
         """Return the point nearest to a full graph's schedule: each unit where most of its work is, by mean start."""
         if self.coarsening is None:
-            return self.arena.solution_of(schedule)
-        p, node_of, arena = self.bench.problem, self.coarsening.node_of, self.arena
-        units = placeable_units(arena.problem)
+            return self.workspace.solution_of(schedule)
+        p, node_of, workspace = self.evaluator.problem, self.coarsening.node_of, self.workspace
+        units = placeable_units(workspace.problem)
         took = schedule.finish - schedule.start + 1
         weight = np.zeros(units.allowed.shape, dtype=np.int64)
         np.add.at(weight, (units.unit[node_of], p.location[schedule.device]), took)
         at = np.where(units.allowed, weight, -1).argmax(axis=1)[units.unit]
         moment = np.bincount(node_of, weights=took * schedule.start.astype(np.float64))
         middle = np.argsort(moment / np.bincount(node_of, weights=took), kind="stable")
-        run = arena.run(arena.devices(at), rank_of(middle), strict=False)
-        return arena.solution(at, arena.order_of(run))
+        run = workspace.run(workspace.devices(at), rank_of(middle), strict=False)
+        return workspace.solution(at, workspace.order_of(run))
 
 
 class SearchGraphs:
     """Graphs of one search, made when they are first walked on."""
 
     def __init__(
-        self, bench: CandidateEvaluator, planning: Problem, ladder: Sequence[Coarsening], best: Schedule
+        self, evaluator: CandidateEvaluator, planning: Problem, ladder: Sequence[Coarsening], best: Schedule
     ) -> None:
-        self._bench, self._planning = bench, planning
+        self._evaluator, self._planning = evaluator, planning
         self._large = planning.tasks > MOST_WALKED
         self._sets = coarsen_along(planning, best, MOST_WALKED) if self._large else extend_ladder(planning, ladder)
         self._made: dict[int | None, SearchGraph] = {}
@@ -158,16 +88,16 @@ class SearchGraphs:
         if nodes is not None and self._planning.tasks <= _HARDLY * nodes:
             nodes = None
         if nodes not in self._made:
-            most = nodes or (MOST_WALKED if self._large else None)
-            self._made[nodes] = search_graph_of(self._bench, self._planning, self._sets, most)
+            limit = nodes or (MOST_WALKED if self._large else None)
+            self._made[nodes] = search_graph_of(self._evaluator, self._planning, self._sets, limit)
         graph = self._made[nodes]
         if self._large or nodes is None or graph.weigh(graph.project(start)).makespan <= _LONGER * start.makespan:
             return graph
-        return search_graph_of(self._bench, self._planning, coarsen_along(self._planning, start, _FINEST), nodes)
+        return search_graph_of(self._evaluator, self._planning, coarsen_along(self._planning, start, _FINEST), nodes)
 
 
 def search_graph_of(
-    bench: CandidateEvaluator, planning: Problem, sets: Sequence[Coarsening], nodes: int | None
+    evaluator: CandidateEvaluator, planning: Problem, sets: Sequence[Coarsening], nodes: int | None
 ) -> SearchGraph:
     """Return the largest graph of at most so many nodes, or the full one."""
     fits = [c for c in sets if nodes is not None and c.target <= nodes and c.nodes < planning.tasks]
@@ -180,9 +110,9 @@ def search_graph_of(
         label[node_of] = coarser.node_of
         labels.append(label)
     return SearchGraph(
-        bench=bench,
+        evaluator=evaluator,
         coarsening=level,
-        arena=Workspace.of(problem, labels),
+        workspace=Workspace.of(problem, labels),
     )
 
 
@@ -256,94 +186,82 @@ class AnnealingSearch:
     full graph. A failure is a warning and the end of search; what was found stays.
     """
 
-    def __init__(
-        self,
-        bench: CandidateEvaluator,
-        planning: Problem,
-        ladder: Sequence[Coarsening],
-        so_far: SoFar,
-        settings: Settings,
-    ) -> None:
-        self._bench, self._planning, self._ladder = bench, planning, ladder
-        self._so_far, self._settings = so_far, settings
-        self._phases = PHASES if settings.deterministic else ALTERNATING
+    def __init__(self, tracker: Tracker, planning: Problem, ladder: Sequence[Coarsening]) -> None:
+        self._tracker, self._planning, self._ladder = tracker, planning, ladder
+        self._phases = PHASES if tracker.settings.deterministic else ALTERNATING
         self._next = 0
         """Number of the next round."""
-        self.begins_s = 0.0
+        self._begins_s = engine_start_s(tracker)
         """Seconds that the start of the last round took: with no more time than that left, none is started."""
-        self.spent: Late = never
-        """Returns True once a plan fits and the time limit is over: a round that has only begun ends."""
-        self._grounds: SearchGraphs | None = None
-        self.windows = WindowTurns(bench, planning, settings, self._over)
-        """Turns of windows; without weight there are none."""
+        self._graphs: SearchGraphs | None = None
+        self._windows = WindowTurns(tracker.evaluator, planning, tracker.settings, self._over)
 
-    def first_round(self, kept_s: float) -> Stage[None]:
-        """Run the first round for its share of the time, less `kept_s` seconds that an exact solver gets after it."""
-        return self._guarded(1, kept_s)
+    def first_round(self, reserved_s: float) -> Stage[None]:
+        """Run the first round for its share of the time, less what an exact solver gets after it."""
+        return self._guarded(1, reserved_s)
 
-    def other_rounds(self) -> Stage[None]:
-        """Run all rounds that are left."""
+    def other_rounds(self, *, windows: bool) -> Stage[None]:
+        """Run all rounds that are left, with or without turns of `windows`."""
+        if not windows:
+            self._windows.weight = 0.0
         return self._guarded(len(self._phases), 0.0)
 
     def _over(self) -> bool:
         # When deterministic the gap is looked at between phases alone.
-        return not self._settings.deterministic and self._so_far.gap <= self._settings.gap
+        return not self._tracker.settings.deterministic and self._tracker.gap <= self._tracker.settings.gap
 
-    def _guarded(self, until: int, kept_s: float) -> Stage[None]:
+    def _guarded(self, until: int, reserved_s: float) -> Stage[None]:
+        tracker, settings = self._tracker, self._tracker.settings
         try:
             while self._next < until:
-                late = self._so_far.left_s <= kept_s + self.begins_s and not self._settings.deterministic
-                if late or self._so_far.gap <= self._settings.gap:
+                short = tracker.deadlines.left_s <= reserved_s + self._begins_s and not settings.deterministic
+                if short or tracker.gap <= settings.gap:
                     return
-                at, self._next = self._next, self._next + 1
-                yield from self._round(at, kept_s)
+                number, self._next = self._next, self._next + 1
+                yield from self._round(number, reserved_s)
         except Exception as error:
             if struck(error):
                 raise
             self._next = len(self._phases)
             _LOG.warning("search failed: %r", error)
 
-    def _round(self, at: int, kept_s: float) -> Iterator[Candidate]:
-        so_far, settings, windows = self._so_far, self._settings, self.windows
-        phase, turns = self._phases[at], len(self._phases) - 1 - max(at, _BEFORE)
-        shares = [*(each.share for each in self._phases[at:]), turns * windows.weight]
+    def _round(self, number: int, reserved_s: float) -> Iterator[Candidate]:
+        tracker, windows = self._tracker, self._windows
+        evaluator, settings = tracker.evaluator, tracker.settings
+        phase, turns = self._phases[number], len(self._phases) - 1 - max(number, _BEFORE)
+        shares = [*(later.share for later in self._phases[number:]), turns * windows.weight]
         # All candidates, best first, no two equally long.
-        known = sorted(so_far.candidates.values(), key=lambda c: (not c.fits, c.makespan))
-        distinct_candidates = [
-            c.timeline.schedule for k, c in enumerate(known) if k == 0 or c.makespan != known[k - 1].makespan
-        ]
-        starts = distinct_candidates[: _lanes(settings) if at == 0 else 1]
+        known = sorted(tracker.candidates.values(), key=lambda c: (not c.fits, c.makespan))
+        distinct = [c.timeline.schedule for k, c in enumerate(known) if k == 0 or c.makespan != known[k - 1].makespan]
+        lanes = _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))
+        starts = distinct[: lanes if number == 0 else 1]
         begins = time.monotonic()
-        if self._grounds is None:
-            self._grounds = SearchGraphs(self._bench, self._planning, self._ladder, starts[0])
-        lanes = []
-        for lane in range(_lanes(settings)):  # a walk a core, one from each start in turn
+        if self._graphs is None:
+            self._graphs = SearchGraphs(evaluator, self._planning, self._ladder, starts[0])
+        walks = []
+        for lane in range(lanes):  # a walk a core, one from each start in turn
             start, heat = starts[lane % len(starts)], phase.heat.times(_SPREAD**lane)
-            ground = self._grounds.at(phase.nodes, start)
-            seed = settings.seed + 1000 * at + lane
-            lanes.append(Walk(ground.arena, ground.project(start), heat, ground.weigh, seed))
+            graph = self._graphs.at(phase.nodes, start)
+            seed = settings.seed + 1000 * number + lane
+            walks.append(Walk(graph.workspace, graph.project(start), heat, graph.weigh, seed))
         began, before = time.monotonic(), starts[0].makespan
-        self.begins_s = began - begins
-        if self.spent():
+        self._begins_s = began - begins
+        if tracker.deadlines.spent():
             return
         # The first of the rounds that are left gets its share of the seconds that are.
-        bench = self._bench
-        left = so_far.left_s - kept_s
+        left_s = tracker.deadlines.left_s - reserved_s
         planned = int(settings.time_limit_s * shares[0] * _STRETCHES) if settings.deterministic else None
         budget = WalkBudget(
-            seconds=left * shares[0] / sum(shares), stretches=planned, rarer=1 + bench.problem.tasks // _OPS_A_PAUSE
-        )
-        for point in walk_all(lanes, budget, self._over):
-            again = self._bench.ordered("search", f"annealed on {point.rule}", point.device, point.rank)
+            seconds=left_s * shares[0] / sum(shares), stretches=planned,
+            rarer=1 + evaluator.problem.tasks // _OPS_A_PAUSE,
+        )  # fmt: skip
+        for point in walk_all(walks, budget, self._over):
+            again = evaluator.ordered("search", f"annealed on {point.rule}", point.device, point.rank)
             yield replace(again, turns=LinkTieRuns(tried=0, least=again.makespan))  # it was priced to be weighed
-        best = so_far.best
-        if _BEFORE <= at < len(self._phases) - 1 and windows.weight and best is not None and not self._over():
+        best = tracker.best
+        if _BEFORE <= number < len(self._phases) - 1 and windows.weight and best is not None and not self._over():
             rate = (before - best.makespan) / max(time.monotonic() - began, 1e-3)
-            seconds = so_far.left_s * windows.weight / (sum(shares[1:-1]) + turns * windows.weight)
+            seconds = tracker.deadlines.left_s * windows.weight / (sum(shares[1:-1]) + turns * windows.weight)
             if seconds >= WORTH_S or (turns == 1 and seconds >= LEAST_S):
-                with so_far.ledger.at("windows"):
+                with tracker.ledger.at("windows"):
                     yield from windows.turn(best.timeline.schedule, seconds, rate)
-
-
-def _lanes(settings: Settings) -> int:
-    return _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))

@@ -162,7 +162,7 @@ class Trust:
 
 
 def measure_trust(
-    bench: CandidateEvaluator,
+    evaluator: CandidateEvaluator,
     cluster: Cluster,
     plan: Candidate,
     rivals: Iterable[Candidate],
@@ -174,10 +174,10 @@ def measure_trust(
 
     Without an order, which the framework then makes, each draw is run first in, first out.
     """
-    others = _rivals(bench, plan, rivals, order=order)
+    others = _rivals(evaluator, plan, rivals, order=order)
     runs = [plan, *others.values()]
-    sources = _sources(bench, cluster)
-    common, steps = _draw_steps(bench, sources, runs, errors, _REPORTED, order=order)
+    sources = _sources(evaluator, cluster)
+    common, steps = _draw_steps(evaluator, sources, runs, errors, _REPORTED, order=order)
     first = np.bincount(steps.argmin(axis=1), minlength=len(runs)) / errors.draws
     low, middle, high = np.quantile(steps, (0.1, 0.5, 0.9), axis=0) * TICK_S
     spread = [
@@ -197,32 +197,34 @@ def measure_trust(
     )
 
 
-def least_p90(bench: CandidateEvaluator, cluster: Cluster, near: Sequence[Candidate], errors: ErrorModel) -> Candidate:
+def least_p90(
+    evaluator: CandidateEvaluator, cluster: Cluster, near: Sequence[Candidate], errors: ErrorModel
+) -> Candidate:
     """Of candidates, the shortest first, the one whose step has the least p90; its rule says so where it had a rival.
 
     Its draws are not those of `measure_trust`, to which the choice would look better than it is.
     """
     if len(near) == 1:
         return near[0]
-    _, steps = _draw_steps(bench, _sources(bench, cluster), near, errors, _CHOSEN_BY)
+    _, steps = _draw_steps(evaluator, _sources(evaluator, cluster), near, errors, _CHOSEN_BY)
     chosen = near[int(np.quantile(steps, 0.9, axis=0).argmin())]
     return replace(chosen, rule=f"{chosen.rule}; of least p90 among {len(near)} within {percent(NEAR)} of the shortest")
 
 
-def solve_error_model(bench: CandidateEvaluator, settings: Settings, *, hurried: bool = False) -> ErrorModel:
+def solve_error_model(evaluator: CandidateEvaluator, settings: Settings, *, hurried: bool = False) -> ErrorModel:
     """Return as many draws as take a small part of a solve, or the fewest where its time limit is over."""
-    draws = 0 if hurried else _TASKS_RUN // ((1 + MOST_RIVALS) * max(1, bench.problem.tasks))
+    draws = 0 if hurried else _TASKS_RUN // ((1 + MOST_RIVALS) * max(1, evaluator.problem.tasks))
     return ErrorModel(draws=min(max(draws, _LEAST), DRAWS) * (_ROBUST if settings.robust else 1), seed=settings.seed)
 
 
-def remake_candidates(bench: CandidateEvaluator, cluster: Cluster) -> Iterator[Candidate]:
+def remake_candidates(evaluator: CandidateEvaluator, cluster: Cluster) -> Iterator[Candidate]:
     """Yield what a solve makes before exact solver and search: baselines and quick schedules of coarser graphs."""
-    planning = yield from baselines(bench, cluster)
-    yield from multilevel(bench, planning, Settings())
+    planning = yield from baselines(evaluator, cluster)
+    yield from multilevel(evaluator, planning, Settings())
 
 
 def _rivals(
-    bench: CandidateEvaluator, plan: Candidate, rivals: Iterable[Candidate], *, order: bool
+    evaluator: CandidateEvaluator, plan: Candidate, rivals: Iterable[Candidate], *, order: bool
 ) -> dict[str, Candidate]:
     """Name -> the shortest that fit and are not the plan once more, each as long as a plan of it may promise."""
     chosen: dict[str, Candidate] = {}
@@ -234,16 +236,16 @@ def _rivals(
         new = not any(np.array_equal(run.device, d.device) and np.array_equal(run.start, d.start) for d in known)
         if name is not None and len(chosen) < MOST_RIVALS and new:
             chosen[name] = c
-    priced = [(name, bench.priced(c) if order and c.turns is None else c) for name, c in chosen.items()]
+    priced = [(name, evaluator.priced(c) if order and c.turns is None else c) for name, c in chosen.items()]
     return dict(sorted(priced, key=lambda row: row[1].makespan))
 
 
-def _sources(bench: CandidateEvaluator, cluster: Cluster) -> ErrorSources:
-    return ErrorSources.of(bench.graph, bench.problem, [device.name for device in cluster.devices])
+def _sources(evaluator: CandidateEvaluator, cluster: Cluster) -> ErrorSources:
+    return ErrorSources.of(evaluator.graph, evaluator.problem, [device.name for device in cluster.devices])
 
 
 def _draw_steps(
-    bench: CandidateEvaluator,
+    evaluator: CandidateEvaluator,
     sources: ErrorSources,
     candidates: Sequence[Candidate],
     errors: ErrorModel,
@@ -260,11 +262,11 @@ def _draw_steps(
     runs = [(c.timeline.schedule.device, c.rank if order else None) for c in candidates]
     try:
         return common, stretched_makespans(
-            bench.prepared, runs, factors(chance, sources, common, bench.problem.payloads, errors)
+            evaluator.prepared, runs, factors(chance, sources, common, evaluator.problem.payloads, errors)
         )
     except ValueError as wrong:
         raise InputError.build(
-            f"{wrong}", where=bench.graph.source, remedy="check its times, or give less noise"
+            f"{wrong}", where=evaluator.graph.source, remedy="check its times, or give less noise"
         ) from wrong
 
 

@@ -14,9 +14,8 @@ from pesto.core.plans.plan import PER_EDGE, Plan, verify
 from pesto.core.quantities import duration
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
-from pesto.planning.solving.candidates import CandidateEvaluator
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.colocation_ties import LOOPS, find_ties, split_op
-from pesto.planning.solving.flow import formulate
 from pesto.reporting.explaining.name_scopes import name_scopes
 from pesto.reporting.explaining.waits import COMPUTE_LEG, PathSegment, Waits, critical_path, explain_waits
 from solvers import FORBIDDEN, Problem

@@ -22,7 +22,7 @@ from pesto.core.quantities import duration, percent, shorten, size
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.inputs.load import as_cluster_and_costs, as_costs, as_plan, load_graph, plan_cluster
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import formulate
 from pesto.reporting.explaining.bottlenecks import (
     Bottleneck,
     ExplainedStep,

@@ -18,7 +18,7 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.graph import Graph
 from pesto.core.memory import footprint
-from pesto.core.plans.orders import OrderWorth
+from pesto.core.plans.execution_modes import OrderWorth
 from pesto.core.plans.plan import PER_EDGE, Plan
 from pesto.core.problem import payloads
 from pesto.core.quantities import duration

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto.core.plans.orders import OrderWorth
+from pesto.core.plans.execution_modes import OrderWorth
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, durations, percent, plural, shorten, size

@@ -18,8 +18,7 @@ from pesto.core.errors import MismatchError, VerificationError
 from pesto.core.files.json import short_fingerprints
 from pesto.core.graph import Graph
 from pesto.core.plans.graph_differences import differences
-from pesto.core.plans.orders import chain, neighbours
-from pesto.core.plans.plan import PER_EDGE, Plan
+from pesto.core.plans.plan import PER_EDGE, Plan, chain, neighbours
 from pesto.core.problem import constants_first, copied_constants, payloads
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import BranchDivision, CapturedStep

@@ -16,8 +16,7 @@ from pesto.core.cluster import Cluster
 from pesto.core.errors import UsageError, VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
-from pesto.core.plans.orders import neighbours
-from pesto.core.plans.plan import PER_EDGE, Plan
+from pesto.core.plans.plan import PER_EDGE, Plan, neighbours
 from pesto.core.problem import TICK_S
 from pesto.core.simulator import Timeline
 from pesto.tf.emulate.clocks import EmulatedWork, FunctionClock, NominalClock, WallClock

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.core.errors import VerificationError
-from pesto.core.plans.orders import neighbours
+from pesto.core.plans.plan import neighbours
 from pesto.core.quantities import plural
 from pesto.tf.apply_placement.placement import FED, StepPlacement
 from pesto.tf.apply_placement.targets import covers

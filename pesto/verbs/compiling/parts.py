@@ -15,8 +15,8 @@ from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.planning.solving.background_compiler import compile_in_process
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import EarlierPlans, formulate, solve
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.flow import EarlierPlans, solve
 from pesto.planning.solving.quick_candidates import RIVALS, multilevel, run_heuristic
 from solvers import Problem
 from solvers.arrays import Ints, rank_of

@@ -14,11 +14,11 @@ from pesto.core.plans.plan_file import save
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate
-from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.tracker import SolveRecord, make_plan
 from solvers.arrays import ints
 from solvers.bounds import quick_bounds
+from solvers.bounds.evidence import FullBound
 
 OP = {"name": "net/a", "outputs": [8], "time_s": {"gpu": 1e-3, "cpu": 1e-3}}
 GRAPH = {
@@ -58,8 +58,8 @@ def by_list(graph: Graph) -> Plan:
     run = CandidateEvaluator.of(graph, problem).placed(
         "list", "by hand", ints(problem.devices - 1 - np.arange(graph.ops) % 2)
     )
-    bound = quick_bounds.best(problem)
-    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=bound, exact=None)
+    bound = FullBound(*quick_bounds.best(problem))
+    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=bound)
     return make_plan(record, run, {"list": run})
 
 

@@ -12,8 +12,7 @@ from pesto.cli.main import pesto
 from pesto.core.errors import UsageError
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import Caps, Coarsening, Round, coarsen
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.quick_candidates import multilevel
 
 TRANSFER_S = 300e-6

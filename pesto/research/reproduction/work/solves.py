@@ -9,11 +9,11 @@ from pesto.core.costs.measured import load_profile, spread_quantiles
 from pesto.core.files.graph_file import load
 from pesto.core.problem import TICK_S, lanes
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import CandidateEvaluator
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.exact import ExactOutcome, solve_coarse
-from pesto.planning.solving.flow import formulate, solve
+from pesto.planning.solving.flow import solve
 from pesto.planning.solving.quick_candidates import baselines, multilevel
-from pesto.planning.solving.tracker import Tracker
+from pesto.planning.solving.tracker import run_stage
 from pesto.research.reproduction.cached_cells import (
     CellSettings,
     Found,
@@ -113,10 +113,9 @@ def congested(key: Key, settings: CellSettings) -> Found:
         )  # fmt: skip
         problem = formulate(at.graph, at.costs, at.cluster, exact)
         evaluator = CandidateEvaluator.of(at.graph, problem, per_edge=False)
-        tracker = Tracker(lambda _: None)
-        planning = tracker.run("baselines", baselines(evaluator, at.cluster))
-        level = tracker.run("coarsen", multilevel(evaluator, planning, exact))[0]
-        done: ExactOutcome = tracker.run("solve", solve_coarse(evaluator, level, exact))
+        planning = run_stage(baselines(evaluator, at.cluster))
+        level = run_stage(multilevel(evaluator, planning, exact))[0]
+        done: ExactOutcome = run_stage(solve_coarse(evaluator, level, exact))
         if CLOCKED in done.result.detail:
             raise RuntimeError(f"the exact solver was {done.result.detail}")
         last = done.last or (done.start.expanded if done.start else None)

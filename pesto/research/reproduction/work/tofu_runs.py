@@ -14,15 +14,14 @@ from pesto.core.problem import TICK_S, build_problem
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_costs, load_shaped
-from pesto.planning.placement_rules import (
+from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
+from pesto.planning.solving.quick_candidates import (
     accelerators,
     fill_from_neighbours,
     framework_default,
     layers_of,
     unify_groups,
 )
-from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
-from pesto.planning.solving.flow import formulate
 from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, StepOnCluster, machine
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide

@@ -10,7 +10,7 @@ from pesto.choosing.comparison.contest import Entrants, compete, shape_of
 from pesto.cli.main import pesto
 from pesto.core.files.graph_file import save
 from pesto.core.settings import Settings
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import formulate
 from pesto.reporting.show.comparison_page import comparison_page
 from solvers.heuristics.pardnn import emulator
 from solvers.heuristics.pardnn.emulator import emulate

@@ -13,8 +13,9 @@ from pesto.core.plans import plan_file
 from pesto.core.plans.plan import verify
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.candidates import formulate
+from pesto.planning.solving.flow import solve
+from pesto.planning.solving.tracker import SolveRecord, make_plan
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import ANCHORED
 from solvers.bounds.full import full_bound
@@ -47,7 +48,7 @@ def case(make_graph, solved):
         candidates = {name: c for name, c in found.candidates.items() if c is not None}
         chosen = candidates[found.plan.provenance.chosen]
         bound = full_bound(problem, seconds=600)
-        record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=bound, exact=None)
+        record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=bound)
         solved.append((make_plan(record, chosen, candidates), graph, problem, cluster))
     return solved[0]
 

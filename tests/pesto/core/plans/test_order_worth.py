@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pesto.core.plans.orders import order_worth, send_ranks
+from pesto.core.plans.execution_modes import order_worth, send_ranks
 from pesto.core.simulator import simulate
 from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate

@@ -22,7 +22,8 @@ from pesto.core.plans import plan_file
 from pesto.core.plans.plan import control_edges, verify
 from pesto.core.plans.plan_file import read_placement
 from pesto.core.settings import Settings
-from pesto.planning.solving.flow import formulate, solve
+from pesto.planning.solving.candidates import formulate
+from pesto.planning.solving.flow import solve
 
 QUICK = Settings(time_limit_s=60, coarsen_to=8, search=False)
 

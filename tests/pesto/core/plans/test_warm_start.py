@@ -16,10 +16,11 @@ from pesto.core.plans import plan_file
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.warm_start import carry_over
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import EarlierPlans, formulate, solve
-from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.flow import EarlierPlans, solve
+from pesto.planning.solving.tracker import SolveRecord, make_plan
 from pesto.verbs.api import solve as api_solve
+from solvers.bounds.evidence import FullBound
 from solvers.checker import check
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.structure.units import placeable_units
@@ -205,7 +206,7 @@ def anywhere(graph, cluster, costs):
     units, rng = placeable_units(problem), np.random.default_rng(graph.ops)
     location = np.array([rng.choice(np.flatnonzero(row)) for row in units.allowed])
     candidate = CandidateEvaluator.of(graph, problem).placed("random", "", devices_at(problem, location[units.unit]))
-    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=(0, ""), exact=None)
+    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=FullBound(0, ""))
     return make_plan(record, candidate, {})
 
 

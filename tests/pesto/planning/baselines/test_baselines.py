@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pesto.core.problem import build_problem
-from pesto.planning.placement_rules import balanced_cut, framework_default, layer_balanced, layers_of
+from pesto.planning.solving.quick_candidates import balanced_cut, framework_default, layer_balanced, layers_of
 
 
 def locations(rule, graph, cluster, costs) -> list[int]:

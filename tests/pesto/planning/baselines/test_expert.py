@@ -3,7 +3,7 @@
 import numpy as np
 
 from pesto.core.problem import build_problem
-from pesto.planning.placement_rules import expert
+from pesto.planning.solving.quick_candidates import expert
 
 
 def placed(graph, cluster, costs) -> list[int]:

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto.planning.coarsen.coarsening import Caps, Coarsening
+from pesto.planning.coarsen.coarsening import Caps, Coarsening, quotient
 from pesto.planning.coarsen.merge import WHOLE, scale
-from pesto.planning.coarsen.quotient import quotient
 from solvers.instances.plain import on_equal_gpus
 
 

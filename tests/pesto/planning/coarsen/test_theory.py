@@ -7,14 +7,19 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from pesto.planning.coarsen.merge import WHOLE, Joining, MergeLimits, UniteLimits, along_edges, among_siblings, match
-from pesto.planning.coarsen.quotient import (
-    Quotient,
+from pesto.planning.coarsen.coarsening import Quotient, quotient
+from pesto.planning.coarsen.merge import (
+    WHOLE,
+    Joining,
+    MergeLimits,
+    UniteLimits,
+    along_edges,
+    among_siblings,
     earliest_levels,
     latest_levels,
     longest_paths,
+    match,
     phased_levels,
-    quotient,
 )
 from solvers.compiled.dag import heights, topological_order
 from solvers.problem import FORBIDDEN, Problem

@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 
+from pesto.core.settings import Settings
+from pesto.planning.solving.tracker import ContributionLedger, Deadlines, SolveRecord, Tracker
+from solvers.bounds.evidence import FullBound
+
 
 @pytest.fixture
 def case(make_graph, make_cluster, make_costs):
@@ -15,3 +19,21 @@ def case(make_graph, make_cluster, make_costs):
         rows.append({"name": f"op{k}", "inputs": inputs, "s": seconds, "bytes": size, "kinds": ("gpu",)})
     graph, cluster = make_graph(rows), make_cluster(memory=10**8)
     return graph, cluster, make_costs(graph, cluster)
+
+
+@pytest.fixture
+def make_tracker():
+    """Return the tracker of a solve that nobody watches."""
+
+    def made(evaluator, settings=None, cluster=None):
+        settings = settings or Settings()
+        record = SolveRecord(
+            graph=evaluator.graph, cluster=cluster, costs=None, settings=settings, bound=FullBound(0, "none")
+        )
+
+        def nobody(incumbent):
+            """Watch when nobody does."""
+
+        return Tracker(evaluator, record, nobody, ContributionLedger(nobody), Deadlines(settings))
+
+    return made

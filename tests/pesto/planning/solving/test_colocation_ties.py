@@ -9,8 +9,9 @@ import pytest
 
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
+from pesto.planning.solving.candidates import formulate
 from pesto.planning.solving.colocation_ties import find_ties, split_op
-from pesto.planning.solving.flow import SolveOutcome, formulate, solve
+from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.reporting.show import solve_report
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api

@@ -10,8 +10,8 @@ from pesto.core.errors import InfeasibleError
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.exact import _exact_input, exact_with_memory
-from pesto.planning.solving.flow import full_graph_level, solve
+from pesto.planning.solving.exact import _exact_input, exact_with_memory, full_graph_level
+from pesto.planning.solving.flow import solve
 from solvers import Footprint, Options, Schedule, Status, api, check
 from solvers.instances.plain import on_equal_gpus
 

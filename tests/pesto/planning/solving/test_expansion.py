@@ -5,8 +5,7 @@ import pytest
 
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import Coarsening, contract
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from solvers.arrays import rank_of
 from solvers.timing.replay import replay
 

@@ -11,11 +11,10 @@ import pytest
 
 from pesto.core.settings import Settings
 from pesto.planning.solving import background_compiler, exact, flow, quick_candidates, search, tracker
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.exact import SolverThread
-from pesto.planning.solving.flow import EarlierPlans, formulate, solve
-from pesto.planning.solving.search import WindowTurns
-from pesto.planning.solving.tracker import Tracker
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.exact import SolverThread, WindowTurns
+from pesto.planning.solving.flow import EarlierPlans, solve
+from pesto.planning.solving.tracker import Deadlines
 from solvers import Limit, Options, Progress, Result, Status
 from solvers.bounds.evidence import FullBound
 from solvers.result import NOT_BEGUN
@@ -165,7 +164,7 @@ def test_windows_end_once_the_gap_is_met(case, problem, monkeypatch):
     assert not list(turns.turn(start, 600.0, rate=0.0)) and engine.told and turns.weight > 0
 
 
-def test_a_bound_that_is_late_is_neither_waited_for_nor_taken(case, problem, monkeypatch):
+def test_a_bound_that_is_late_is_neither_waited_for_nor_taken(case, problem, make_tracker, monkeypatch):
     """The time is over: the plan is written with the bound that there is, and no other comes afterwards."""
     go, there = threading.Event(), threading.Event()
 
@@ -173,11 +172,11 @@ def test_a_bound_that_is_late_is_neither_waited_for_nor_taken(case, problem, mon
         go.wait(600)
         return FullBound(10**6, "late")
 
-    kept = Tracker(nobody)
+    kept = make_tracker(CandidateEvaluator.of(case[0], problem), SETTINGS)
+    kept.deadlines = Deadlines(SETTINGS, spent_s=600.0)
     monkeypatch.setattr(exact, "full_bound", slow)
     monkeypatch.setattr(kept, "strengthen", lambda *_, **__: there.set())
-    kept.limit(0.0)
-    with exact.strengthen_bound(problem, kept, SETTINGS):
+    with exact.strengthen_bound(kept):
         pass
     go.set()
     while any(thread.name == "bounds" for thread in threading.enumerate()):
@@ -189,17 +188,18 @@ def test_what_was_used_before_is_of_the_limit(monkeypatch):
     """10 s before it began and 10 since then; then what the end takes is kept."""
     clock = [100.0]
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
-    kept = Tracker(nobody)
-    kept.limit(70.0, spent_s=10.0)
+    kept = Deadlines(replace(SETTINGS, time_limit_s=70.0), spent_s=10.0)
     clock[0] = 110.0
-    assert (kept.left_s, kept.used_s, kept.elapsed_s) == (50.0, 20.0, 10.0)
-    kept.keep(20.0, least=1.0)
-    assert kept.left_s == 30.0
-    kept.keep(40.0, least=1.0)
+    assert (kept.left_s, kept.used_s) == (50.0, 20.0)
+    kept.measure_closing()
+    kept.keep_closing()
+    assert kept.left_s == 40.0
+    clock[0] = 145.0
+    kept.keep_closing()
     assert kept.left_s == 1.0
     clock[0] = 200.0
     assert kept.left_s == 0.0
-    kept.keep(0.0, least=1.0)
+    kept.keep_closing()
     assert kept.left_s == 1.0
 
 
@@ -244,8 +244,8 @@ def compiler(monkeypatch):
     clock = [0.0]
     found = Compiler(clock, PARTS)
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
-    monkeypatch.setattr(flow, "HURRY_S", 1.0)
-    for room in (flow, quick_candidates):
+    monkeypatch.setattr(tracker, "HURRY_S", 1.0)
+    for room in (tracker, quick_candidates):
         monkeypatch.setattr(room, "shared_compiler", lambda: found)
     return found
 
@@ -278,14 +278,14 @@ def test_compiling_is_waited_for_without_a_plan(case, quick_methods, compiler, m
     """However late it is: nothing fits one GPU, and what could fit is still to be compiled."""
     graph, cluster, costs = case[0], make_cluster(memory=5 * 10**6), case[2]
     bench = CandidateEvaluator.of(graph, formulate(graph, costs, cluster, SETTINGS))
-    found = list(quick_candidates.baselines(bench, cluster, late=lambda: True, spent=lambda: False))
+    found = list(quick_candidates.baselines(bench, cluster, tracker.BaselineLimits(late=lambda: True)))
     assert [c.name for c in found if c.name == "single"] and not any(c.fits for c in found if c.name == "single")
     assert "list" in compiler.done and "pardnn" not in compiler.done
 
 
 def test_quick_candidates_leave_time_to_engines(case, quick_methods, engines, monkeypatch):
     """Their share is over at once: what a solve needs is made, nothing else; with counted work, or no time, all is."""
-    monkeypatch.setattr(Tracker, "past", lambda _tracker, share, _least_s: share < 1)
+    monkeypatch.setattr(Deadlines, "past", lambda _deadlines, share: share < 1)
     found = solve(*case, SETTINGS, nobody)
     made = {name for name, candidate in found.candidates.items() if candidate is not None}
     assert made == {"single", "list", "levels", "coarse"} and "walks" in engines
@@ -299,13 +299,15 @@ def test_a_share_of_the_limit_is_past_when_more_of_it_is_over(monkeypatch):
     """26 of 100 s are more than a quarter; of no seconds nothing is ever over."""
     clock = [0.0]
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
-    kept = Tracker(nobody)
-    kept.limit(100.0)
+    monkeypatch.setattr(tracker, "HURRY_S", 1.0)
+    limits = (100.0, SETTINGS), (0.0, SETTINGS), (100.0, replace(SETTINGS, deterministic=True))
+    kept, none, counted = (Deadlines(replace(settings, time_limit_s=limit_s)) for limit_s, settings in limits)
     clock[0] = 26.0
-    assert kept.past(0.25, 1.0) and not kept.past(0.5, 1.0) and not kept.past(0.25, 27.0)
-    kept.limit(0.0)
+    assert kept.past(0.25) and not kept.past(0.5)
+    monkeypatch.setattr(tracker, "HURRY_S", 27.0)
+    assert not kept.past(0.25)
     clock[0] = 50.0
-    assert not kept.past(0.25, 1.0)
+    assert kept.past(0.25) and not none.past(0.25) and not counted.past(0.25)
 
 
 def test_a_limit_that_is_over_ends_a_solve_with_a_plan(case, quick_methods, engines, monkeypatch):
@@ -331,7 +333,7 @@ def test_a_list_schedule_has_half_of_what_is_left_of_the_limit(
     """Its passes end then, and all are made where work is counted."""
     clock, given = [0.0], []
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
-    monkeypatch.setattr(flow, "HURRY_S", 1.0)
+    monkeypatch.setattr(tracker, "HURRY_S", 1.0)
     whole = quick_candidates.run_heuristic
 
     def noted(problem, name, **options):
@@ -347,7 +349,7 @@ def test_a_list_schedule_has_half_of_what_is_left_of_the_limit(
 
 def test_a_few_draws_are_made_where_little_time_is_left(case, quick_methods, engines, monkeypatch):
     """Less than half of what was kept for the end."""
-    monkeypatch.setattr(flow, "_is_hurried", lambda *_: True)
+    monkeypatch.setattr(Deadlines, "is_hurried", True)
     found = solve(*case, SETTINGS, nobody)
     assert found.trust is not None and found.trust.draws == 32
 
@@ -360,12 +362,15 @@ def test_a_repair_counts_the_processors_time_where_no_plan_fits(case, make_clust
     over = replace(next(quick_candidates.baselines(bench, cluster)), name="list")
     assert not over.fits
     best = SimpleNamespace(makespan=math.inf) if fits else None
-    so_far = SimpleNamespace(best=best, candidates={"list": over}, left_s=0.0)
+    deadlines = SimpleNamespace(left_s=0.0, spent=lambda _: False)
+    solving = SimpleNamespace(
+        best=best, candidates={"list": over}, deadlines=deadlines, settings=SETTINGS, evaluator=bench
+    )
     asked = []
     monkeypatch.setattr(time, "perf_counter", lambda: 1e3 * len(asked))
     monkeypatch.setattr(quick_candidates, "relieve", lambda *_, late, **__: asked.append(late) or StopIteration)
     with pytest.raises(AttributeError):  # nothing is repaired
-        next(quick_candidates.repairs(bench, so_far, SETTINGS))
+        next(quick_candidates.repairs(solving))
     assert asked[0]() == fits
 
 
@@ -380,14 +385,15 @@ def test_what_is_kept_for_the_end_is_not_used(monkeypatch):
     """Seconds that are used are those since the limit began, whatever is kept."""
     clock = [0.0]
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
-    kept = Tracker(nobody)
-    kept.limit(100.0)
-    clock[0] = 10.0
-    kept.keep(50.0, least=1.0)
-    assert (kept.used_s, kept.left_s) == (10.0, 40.0) and not kept.past(0.5, 1.0)
+    monkeypatch.setattr(tracker, "HURRY_S", 1.0)
+    kept = Deadlines(replace(SETTINGS, time_limit_s=100.0))
+    clock[0] = 45.0
+    kept.measure_closing()
+    kept.keep_closing()
+    assert (kept.used_s, kept.left_s) == (45.0, 15.0) and not kept.past(0.5)
     clock[0] = 101.0
-    assert kept.past(1.0, 1.0)
-    kept.keep(0.0, least=1.0)
+    assert kept.past(1.0)
+    kept.keep_closing()
     assert (kept.used_s, kept.left_s) == (101.0, 1.0)
 
 
@@ -419,7 +425,7 @@ def test_no_engine_is_begun_where_it_would_hardly_start(case, quick_methods, eng
     """Coarse graphs took 400 of 600 s to make, so neither a process nor walks are; a heuristic needs no process."""
     clock = [0.0]
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
-    monkeypatch.setattr(flow, "HURRY_S", 1.0)
+    monkeypatch.setattr(tracker, "HURRY_S", 1.0)
 
     def slow(*given):
         made = yield from quick_candidates.multilevel(*given)

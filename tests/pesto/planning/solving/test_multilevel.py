@@ -7,8 +7,7 @@ import pytest
 
 from pesto.core.settings import Settings
 from pesto.planning.solving import quick_candidates as module
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.quick_candidates import multilevel
 from solvers.checker import check
 

@@ -11,8 +11,8 @@ from pesto.core.plans import plan_file
 from pesto.core.settings import Settings
 from pesto.planning.coarsen import coarsen
 from pesto.planning.solving import exact, flow, quick_candidates, search
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate, solve
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.flow import solve
 from pesto.planning.solving.search import SearchGraphs, coarsen_along, search_graph_of
 from solvers.bounds import quick_bounds
 from solvers.problem import FORBIDDEN

@@ -14,7 +14,9 @@ from pesto.core.plans import plan_file
 from pesto.core.plans.plan import best_bound, claimant, verify
 from pesto.core.settings import Settings
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.flow import formulate, full_graph_run, is_small, solve
+from pesto.planning.solving.candidates import formulate
+from pesto.planning.solving.exact import full_graph_run, is_small
+from pesto.planning.solving.flow import solve
 from solvers.bounds.evidence import Evidence, FullBound
 from solvers.bounds.full import full_bound
 from tests.oracles.exhaustive import exhaustive

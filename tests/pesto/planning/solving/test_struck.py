@@ -9,19 +9,18 @@ import pytest
 
 from pesto.core.problem import build_problem
 from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.tracker import Tracker
 
 
 @pytest.mark.parametrize("cause", [KeyboardInterrupt(), ValueError("x")])
-def test_a_solve_keeps_its_plan(cause, make_graph, make_cluster, make_costs) -> None:
+def test_a_solve_keeps_its_plan(cause, make_graph, make_cluster, make_costs, make_tracker) -> None:
     """numba raises a SystemError in the interruption's place; one that comes of anything else is an error."""
-    graph, cluster, tracker = make_graph([{"name": "a", "s": 1e-3}]), make_cluster(), Tracker(lambda _: None)
-    struck = isinstance(cause, KeyboardInterrupt)
-    with pytest.raises(SystemError), tracker.interruptible():  # there is no plan yet
-        raise SystemError from cause
+    graph, cluster = make_graph([{"name": "a", "s": 1e-3}]), make_cluster()
     bench = CandidateEvaluator.of(
         graph, build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
     )
+    tracker, struck = make_tracker(bench), isinstance(cause, KeyboardInterrupt)
+    with pytest.raises(SystemError), tracker.interruptible():  # there is no plan yet
+        raise SystemError from cause
     tracker.offer(bench.placed("list", "", np.array([1])))
     with nullcontext() if struck else pytest.raises(SystemError), tracker.interruptible():
         raise SystemError from cause
@@ -29,13 +28,14 @@ def test_a_solve_keeps_its_plan(cause, make_graph, make_cluster, make_costs) -> 
 
 
 def test_an_error_that_follows_an_interruption_loses_no_plan(
-    make_graph, make_cluster, make_costs, signals: None
+    make_graph, make_cluster, make_costs, make_tracker, signals: None
 ) -> None:
     """What was broken off may fail later, with an error that tells of no interruption."""
-    graph, cluster, tracker = make_graph([{"name": "a", "s": 1e-3}]), make_cluster(), Tracker(lambda _: None)
+    graph, cluster = make_graph([{"name": "a", "s": 1e-3}]), make_cluster()
     bench = CandidateEvaluator.of(
         graph, build_problem(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
     )
+    tracker = make_tracker(bench)
     tracker.offer(bench.placed("list", "", np.array([1])))
     with pytest.raises(ValueError), tracker.interruptible():
         raise ValueError("of its own")

@@ -17,8 +17,8 @@ from pesto.core.plans.statements import unconfirmed_statements
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate, solve
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.flow import solve
 from pesto.planning.solving.trust import (
     DRAWS,
     OTHER,
@@ -273,7 +273,7 @@ def planned(near, make_costs, monkeypatch):
 
     monkeypatch.setattr("pesto.planning.solving.flow.baselines", stage)
     monkeypatch.setattr("pesto.planning.solving.flow.multilevel", lambda *_: nothing(bench.problem))
-    monkeypatch.setattr("pesto.planning.solving.flow._begins_with_search", lambda *_: True)
+    monkeypatch.setattr("pesto.planning.solving.flow.solve_exactly", lambda *_, **__: None)
     return (
         bench.graph, cluster, costs,
         lambda **more: solve(bench.graph, cluster, costs, replace(QUICK, **more), lambda _: None),

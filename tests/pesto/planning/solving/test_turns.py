@@ -9,9 +9,8 @@ from pesto.core.plans.plan import verify
 from pesto.core.plans.statements import unconfirmed_statements
 from pesto.core.settings import Settings
 from pesto.planning.solving import candidates
-from pesto.planning.solving.candidates import CandidateEvaluator, LinkTieRuns
-from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.tracker import Tracker
+from pesto.planning.solving.candidates import CandidateEvaluator, LinkTieRuns, formulate
+from pesto.planning.solving.flow import solve
 from pesto.reporting.show.solve_report import solve_object, solve_page
 from solvers.timing.replay import fifo
 from solvers.timing.turns import draw_merges
@@ -177,10 +176,9 @@ def test_an_order_left_open_is_first_in_first_out(bench):
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_the_choice_is_by_what_is_promised(roomy, first):
+def test_the_choice_is_by_what_is_promised(roomy, first, make_tracker):
     """Both say 32 ms, and what promises 42 loses whoever is offered first."""
-    tracker, both = Tracker(nobody), [leaning(roomy), safe(roomy)]
-    tracker.price = roomy.priced
+    tracker, both = make_tracker(roomy), [leaning(roomy), safe(roomy)]
     assert [c.makespan for c in both] == [32 * MS, 32 * MS] and all(c.fits for c in both)
     for candidate in (both[first], both[1 - first]):
         tracker.offer(candidate)
@@ -189,19 +187,19 @@ def test_the_choice_is_by_what_is_promised(roomy, first):
     assert tracker.candidates["list"].makespan == (32 if first else 42) * MS
 
 
-def test_the_best_is_priced_well_at_the_end_until_that_is_done(roomy):
+def test_the_best_is_priced_well_at_the_end_until_that_is_done(roomy, make_tracker, monkeypatch):
     """The first of the two is found to be longer than the other, which is priced in turn and stays; no third time."""
-    tracker, priced = Tracker(nobody), []
+    tracker, priced, price = make_tracker(roomy), [], CandidateEvaluator.priced_well
 
-    def price(candidate):
+    def counted(evaluator, candidate):
         priced.append(candidate.name)
-        return roomy.priced_well(candidate)
+        return price(evaluator, candidate)
 
-    for candidate in (leaning(roomy), safe(roomy)):
-        tracker.offer(candidate)
-    assert tracker.settle(price).name == "search" and priced == ["list", "search"]
+    monkeypatch.setattr(CandidateEvaluator, "priced_well", counted)
+    tracker.candidates |= {candidate.name: candidate for candidate in (leaning(roomy), safe(roomy))}
+    assert tracker.settle().name == "search" and priced == ["list", "search"]
     tracker.candidates.pop("search")
-    assert tracker.settle(price).makespan == 42 * MS and priced == ["list", "search", "list"]
+    assert tracker.settle().makespan == 42 * MS and priced == ["list", "search", "list"]
 
 
 def test_a_solve_prices_at_the_end(case, monkeypatch):

@@ -8,10 +8,10 @@ import pytest
 
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
-from pesto.planning.solving import search
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate, solve
-from pesto.planning.solving.search import WindowTurns
+from pesto.planning.solving import exact, search
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.exact import WindowTurns
+from pesto.planning.solving.flow import solve
 from pesto.planning.solving.tracker import ENGINES, ContributionLedger
 from pesto.reporting.show.solve_report import contribution_keys, contribution_lines
 from solvers import Limit, Progress, Result, Status
@@ -42,19 +42,19 @@ def test_a_turn_of_windows_finds_shorter_plans(begun):
     first = next(found)
     found.close()
     assert first.name == "windows" and first.makespan < start.makespan and first.turns is not None
-    assert not check(turns._bench.problem, first.timeline.schedule)
+    assert not check(turns.evaluator.problem, first.timeline.schedule)
 
 
 def test_windows_that_gain_more_than_annealing_weigh_more(begun, monkeypatch):
     """As much more after each turn as they gained more a second."""
     turns, start = begun
-    better = turns._bench.placed("any", "", 1 + np.arange(60) % 2).timeline.schedule
+    better = turns.evaluator.placed("any", "", 1 + np.arange(60) % 2).timeline.schedule
 
     def improve(_problem, _name, _options, report, **_told):
         report(Progress(schedule=better, lower_bound=0, seconds=0.0))
         return ended(Status.FEASIBLE, Limit.TIME, better)
 
-    monkeypatch.setattr(search.api, "improve", improve)
+    monkeypatch.setattr(exact.api, "improve", improve)
     before = turns.weight
     assert [each.name for each in turns.turn(start, 1.0, rate=0.0)] == ["windows"]
     assert better.makespan < start.makespan and turns.weight > before
@@ -63,7 +63,7 @@ def test_windows_that_gain_more_than_annealing_weigh_more(begun, monkeypatch):
 def test_windows_that_gain_less_than_annealing_weigh_less(begun, monkeypatch):
     """Down to a least weight, from which they can come back."""
     turns, start = begun
-    monkeypatch.setattr(search.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
+    monkeypatch.setattr(exact.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
     weights = [turns.weight]
     for _ in range(6):
         assert not list(turns.turn(start, 1.0, rate=1.0))
@@ -75,7 +75,7 @@ def test_windows_that_gain_less_than_annealing_weigh_less(begun, monkeypatch):
 def test_an_engine_that_fails_is_a_warning_and_the_end_of_windows(begun, monkeypatch, caplog, status):
     """No package, a crash: annealing goes on alone."""
     turns, start = begun
-    monkeypatch.setattr(search.api, "improve", lambda *_, **__: ended(status))
+    monkeypatch.setattr(exact.api, "improve", lambda *_, **__: ended(status))
     with caplog.at_level(logging.WARNING, logger="pesto"):
         assert not list(turns.turn(start, 1.0, rate=0.0))
     assert turns.weight == 0 and "windows by cpsat failed" in caplog.text
@@ -84,7 +84,7 @@ def test_an_engine_that_fails_is_a_warning_and_the_end_of_windows(begun, monkeyp
 def test_an_interruption_of_windows_ends_the_search(begun, monkeypatch):
     """Ctrl-C, which the engine's process heard of: nothing further is begun."""
     turns, start = begun
-    monkeypatch.setattr(search.api, "improve", lambda *_, **__: ended(Status.UNKNOWN, Limit.INTERRUPT))
+    monkeypatch.setattr(exact.api, "improve", lambda *_, **__: ended(Status.UNKNOWN, Limit.INTERRUPT))
     with pytest.raises(KeyboardInterrupt):
         list(turns.turn(start, 1.0, rate=0.0))
 
@@ -96,8 +96,8 @@ def test_an_interruption_while_an_answer_is_taken_in_ends_the_search(begun, monk
     def struck(_running):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
-    monkeypatch.setattr(search.SolverThread, "schedules", struck)
+    monkeypatch.setattr(exact.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
+    monkeypatch.setattr(exact.SolverThread, "schedules", struck)
     with pytest.raises(KeyboardInterrupt):
         list(turns.turn(start, 1.0, rate=0.0))
 
@@ -109,7 +109,7 @@ def test_there_are_none_when_deterministic_and_the_solver_chooses_the_engine(cas
     bench = CandidateEvaluator.of(graph, problem)
     assert WindowTurns(bench, problem, replace(QUICK, deterministic=True)).weight == 0
     for solver, engine in (("list", "cpsat"), ("highs", "highs"), ("cbc", "cbc"), ("cpsat", "cpsat")):
-        assert WindowTurns(bench, problem, replace(QUICK, solver=solver)).engine == engine
+        assert exact.engine_of(replace(QUICK, solver=solver)) == engine
 
 
 def test_a_solve_alternates_and_its_plan_is_no_longer_than_any_candidate(case, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_solve_alternates_and_its_plan_is_no_longer_than_any_candidate(case, m
         asked.append((name, options.start.makespan))
         return ended(Status.FEASIBLE, Limit.TIME, options.start)
 
-    monkeypatch.setattr(search.api, "improve", improve)
+    monkeypatch.setattr(exact.api, "improve", improve)
     monkeypatch.setattr(search, "walk_all", lambda *_: iter(()))
     found = solve(*case, replace(QUICK, time_limit_s=600), lambda _: None)
     others = [c.makespan for c in found.candidates.values() if c and c.fits]
@@ -142,7 +142,7 @@ def test_what_engines_gained_adds_up_to_the_plan(case, settings):
 
 def test_a_ledger_counts_whose_turn_it_was():
     """Seconds inside are one engine's alone; a candidate's name says whose gain it is."""
-    ledger = ContributionLedger()
+    ledger = ContributionLedger(lambda _: None)
     with ledger.at("search"):
         with ledger.at("windows"):
             ledger.found("list", 100)

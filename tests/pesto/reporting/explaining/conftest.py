@@ -8,12 +8,12 @@ import pytest
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
-from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.flow import formulate
-from pesto.planning.solving.record import SolveRecord, make_plan
+from pesto.planning.solving.candidates import CandidateEvaluator, formulate
+from pesto.planning.solving.tracker import SolveRecord, make_plan
 from pesto.reporting.explaining.explanation import Explanation, explain_plan
 from solvers.arrays import ints
 from solvers.bounds import quick_bounds
+from solvers.bounds.evidence import FullBound
 
 
 class Made:
@@ -28,7 +28,7 @@ class Made:
         run = self.bench.placed("list", "by hand", device)
         record = SolveRecord(
             graph=graph, cluster=cluster, costs=price(cluster), settings=Settings(),
-            bound=quick_bounds.best(self.problem), exact=None,
+            bound=FullBound(*quick_bounds.best(self.problem))
         )  # fmt: skip
         self.plan: Plan = make_plan(record, run, {"list": run})
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import VERBS, pesto
-from pesto.core.plans.orders import OrderWorth
+from pesto.core.plans.execution_modes import OrderWorth
 from pesto.planning.solving.flow import CANDIDATES
 from pesto.reporting.show.lines import COLUMNS, command, fact, paragraph
 from pesto.reporting.show.solve_report import LINES, WORDS, _order, layers_lines

@@ -24,10 +24,10 @@ import pesto
 from pesto.cli.main import pesto as command
 from pesto.core.files import graph_file
 from pesto.core.memory import footprint
-from pesto.core.plans.orders import order_worth
+from pesto.core.plans.execution_modes import order_worth
 from pesto.core.settings import Settings
 from pesto.inputs.load import as_cluster_and_costs
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import formulate
 from pesto.reporting.explaining.waits import TRANSFER, explain_waits
 from pesto.reporting.show.html_report import SCRIPTS, ReportedPlan, build_name_tree, html_report, since_alike, varints
 from solvers.memory.usage import over_time

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import pesto
-from pesto.core.plans.orders import order_worth
+from pesto.core.plans.execution_modes import order_worth
 from pesto.core.settings import Settings
 from pesto.inputs.load import as_cluster_and_costs
-from pesto.planning.solving.flow import formulate
+from pesto.planning.solving.candidates import formulate
 from pesto.reporting.show.html_report import ReportedPlan, html_report
 
 pytestmark = [

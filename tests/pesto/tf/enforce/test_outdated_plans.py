@@ -16,7 +16,7 @@ from pesto.core.plans.plan import CONSTANTS_SENT, Plan
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.planning.solving import flow
+from pesto.planning.solving.candidates import formulate
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
@@ -30,7 +30,7 @@ def older(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Plan:
     cluster = load_cluster("cpux2")
     with monkeypatch.context() as then:
         then.setattr(problem, "copied_constants", lambda g: np.zeros(len(g.tensor_bytes), dtype=np.bool_))
-        sending = flow.formulate(graph, load_costs(graph, cluster, None), cluster, Settings())
+        sending = formulate(graph, load_costs(graph, cluster, None), cluster, Settings())
     device = np.arange(graph.ops) % 2
     device[graph.group >= 0] = 0
     found = replace(plan, schedule=simulate(sending, device, plan.rank).schedule)
