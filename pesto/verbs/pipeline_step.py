@@ -43,7 +43,7 @@ class PipelineFiles(NamedTuple):
     picture: Path | None
     curve: Path | None
     actions: Path | None
-    """What each rank does."""
+    """Actions of each rank (torch CSV)."""
     stages: Path | None
     """The stage and the devices of each op; of a step."""
     out: Path | None
@@ -179,7 +179,7 @@ def pipeline_step(request: PipelineRequest, context: Context) -> PipelinedStep:
     if not options.asynchronous:
         staged = _staged(request, context)
         search_s = options.search_s if options.search_s is not None else SEARCH_S if name is None else 0.0
-        found = pipeline_staged(
+        pipeline = pipeline_staged(
             staged, staged.request(k=options.k, seconds=seconds, contiguous=contiguous), name, search_s
         )
     else:
@@ -190,12 +190,13 @@ def pipeline_step(request: PipelineRequest, context: Context) -> PipelinedStep:
         if isinstance(source, Graph):
             raise UsageError.build("a graph has the updates that it has", remedy="name the function it was traced from")
         trace = load_late(source, quiet=context.quiet)
-        found = pipeline_without_flush(trace, cluster, name, k=options.k, seconds=seconds, contiguous=contiguous)
+        pipeline = pipeline_without_flush(trace, cluster, name, k=options.k, seconds=seconds, contiguous=contiguous)
     hold()
     return PipelinedStep(
-        request=found.request, schedule=found.chosen.schedule, title=found.staged.step.graph.source, pipeline=found,
-        ranks=np.argsort(found.staged.fast).tolist(), interrupted=found.interrupted,
-        units=pipeline_chart.OF_STEPS._replace(names=found.accelerators),
+        pipeline=pipeline, request=pipeline.request, schedule=pipeline.chosen.schedule,
+        title=pipeline.staged.step.graph.source,
+        ranks=np.argsort(pipeline.staged.fast).tolist(), interrupted=pipeline.interrupted,
+        units=pipeline_chart.OF_STEPS._replace(names=pipeline.accelerators),
     )  # fmt: skip
 
 
@@ -226,17 +227,17 @@ def pipeline_chain(request: PipelineRequest) -> PipelinedChain:
     options, (instance, machines, title) = request.options, _load_chain(request)
     batches = request.source.micro_batches if isinstance(request.source, Source) else request.micro_batches
     try:
-        asked = ChainRequest(
+        chain_request = ChainRequest(
             chain=instance.chain, machines=machines, model=MemoryModel(request.memory_model), k=options.k,
             batches=batches or BATCHES, seconds=options.time_limit_s, contiguous=options.contiguous,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
-    found = find_pipeline(asked, options.schedule)
+    pipeline = find_pipeline(chain_request, options.schedule)
     hold()
     return PipelinedChain(
-        request=found.request, schedule=found.chosen, title=title, ranks=range(machines.devices), pipeline=found,
-        instance=instance, interrupted=found.interrupted,
+        pipeline=pipeline, request=pipeline.request, schedule=pipeline.chosen, title=title,
+        ranks=range(machines.devices), instance=instance, interrupted=pipeline.interrupted,
     )  # fmt: skip
 
 

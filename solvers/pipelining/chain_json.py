@@ -170,30 +170,30 @@ def loads_chain(data: bytes) -> ChainInstance:
     return instance_of(decode_document(data, ChainDocument, KIND, check_outline))
 
 
-def instance_of(found: ChainDocument, where: str = "$") -> ChainInstance:
+def instance_of(document: ChainDocument, where: str = "$") -> ChainInstance:
     """Return the chain of what a file has; ValueError, with the place below `where`, as of `loads_chain`."""
-    _check_length(len(found.layers), where)
-    if len(found.transfers) != len(found.layers) - 1:
+    _check_length(len(document.layers), where)
+    if len(document.transfers) != len(document.layers) - 1:
         raise ValueError(
-            f"{where}.transfers: {len(found.transfers)} entries, expected {len(found.layers) - 1}, one between each "
-            f"two of {len(found.layers)} layers - correct one of them"
+            f"{where}.transfers: {len(document.transfers)} entries, expected {len(document.layers) - 1}, one between "
+            f"each two of {len(document.layers)} layers - correct one of them"
         )
     try:
-        layers = found.layers
+        layers = document.layers
         out = [x.activation_bytes if x.output_bytes is None else x.output_bytes for x in layers]
         gradient = [x.backward // 2 if x.weight_gradient is None else x.weight_gradient for x in layers]
         chain = Chain(
             forward=_column([x.forward for x in layers]), backward=_column([x.backward for x in layers]),
             weights=_column([x.weights_bytes for x in layers]),
             activation=_column([x.activation_bytes for x in layers]),
-            output=_column([found.input_bytes, *out]), transfers=_column(found.transfers),
+            output=_column([document.input_bytes, *out]), transfers=_column(document.transfers),
             weight_gradient=_column(gradient),
         )  # fmt: skip
     except ValueError as error:
         raise ValueError(f"{where}: {error} - correct the chain") from error
-    check_label(found.name, f"{where}.name")
-    machines = machines_of(found.devices, found.links, chain, where)
-    return ChainInstance(chain=chain, name=found.name, ticks_per_second=found.ticks_per_second, machines=machines)
+    check_label(document.name, f"{where}.name")
+    machines = machines_of(document.devices, document.links, chain, where)
+    return ChainInstance(chain=chain, name=document.name, ticks_per_second=document.ticks_per_second, machines=machines)
 
 
 def _column(values: list[int]) -> Any:

@@ -90,13 +90,13 @@ class _PatternDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
     chain: ChainDocument
 
 
-def dumps_pattern(found: PatternInstance) -> bytes:
+def dumps_pattern(instance: PatternInstance) -> bytes:
     """Return the file of a pattern: equal ones give equal bytes, a row a line.
 
     ValueError for one of more rows than MOST_ROWS, on more devices than MOST_DEVICES, or with a row that is not on the
     device or link that its layer has.
     """
-    p, where = found.pattern, found.allocation
+    p, where = instance.pattern, instance.allocation
     _check_rows(len(p.kind))
     if where.devices > MOST_DEVICES:
         raise ValueError(f"$.devices: {where.devices}, at most {MOST_DEVICES} - leave out idle ones")
@@ -108,9 +108,9 @@ def dumps_pattern(found: PatternInstance) -> bytes:
         for kind, layer, copy, t, shift in zip(*(column.tolist() for column in columns), strict=True)
     ]
     document = _PatternDocument(
-        format=KIND.format, format_version=KIND.version, schedule=found.schedule, devices=where.devices,
-        memory_bytes=found.memory, memory_model=found.model, k=p.k, T=p.T, device=where.device.tolist(),
-        peak_bytes=found.peaks.tolist(), rows=rows, chain=document_of(found.of),
+        format=KIND.format, format_version=KIND.version, schedule=instance.schedule, devices=where.devices,
+        memory_bytes=instance.memory, memory_model=instance.model, k=p.k, T=p.T, device=where.device.tolist(),
+        peak_bytes=instance.peaks.tolist(), rows=rows, chain=document_of(instance.of),
     )  # fmt: skip
     return lines_of(msgspec.to_builtins(document))
 

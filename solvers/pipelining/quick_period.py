@@ -107,27 +107,27 @@ def _runs(on: ChainSums, device: Ints) -> BatchRuns:
 
 
 @subroutine
-def _link(on: ChainSums, device: Ints, j: int, ahead: int, found: BatchRuns) -> None:
+def _link(on: ChainSums, device: Ints, j: int, ahead: int, runs: BatchRuns) -> None:
     """The sends behind a run whose forward half is `ahead`, and what is held for them."""
-    d, e, devices, last = device[j - 1], device[j], len(on.memory), len(found.ticks) - 1 - ahead
+    d, e, devices, last = device[j - 1], device[j], len(on.memory), len(runs.ticks) - 1 - ahead
     total, out, back = on.transfers[on.link[d, e], j], ahead + 1, last - 1
-    found.ticks[out], found.ticks[back] = total // 2, total - total // 2
-    found.resource[out] = found.resource[back] = devices + min(d, e) * devices + max(d, e)
+    runs.ticks[out], runs.ticks[back] = total // 2, total - total // 2
+    runs.resource[out] = runs.resource[back] = devices + min(d, e) * devices + max(d, e)
     if on.paper:
         return
     row, size = 2 * ahead + 1, on.output[j]
     if total:
-        _hold(found, row, (out, back - 1), e, size)
-        _hold(found, row + 1, (back, last), d, size)
-        _hold(found, row + 2, (back - 1, back), e, size)
+        _hold(runs, row, (out, back - 1), e, size)
+        _hold(runs, row + 1, (back, last), d, size)
+        _hold(runs, row + 2, (back - 1, back), e, size)
     else:
-        _hold(found, row, (out + 1, back - 1), e, size)
-        _hold(found, row + 1, (back - 1, last), d, size)
+        _hold(runs, row, (out + 1, back - 1), e, size)
+        _hold(runs, row + 1, (back - 1, last), d, size)
 
 
 @subroutine
-def _hold(found: BatchRuns, row: int, ends: tuple[int, int], device: int, size: int) -> None:
-    found.first[row], found.last[row], found.device[row], found.size[row] = ends[0], ends[1], device, size
+def _hold(runs: BatchRuns, row: int, ends: tuple[int, int], device: int, size: int) -> None:
+    runs.first[row], runs.last[row], runs.device[row], runs.size[row] = ends[0], ends[1], device, size
 
 
 @routine
