@@ -18,12 +18,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pesto.cli.terminal import read_step
+from pesto.cli.terminal import Terminal
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.flow import solve
 from pesto.planning.solving.tracker import Incumbent
+from pesto.verbs.plan_step import read_step
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILE = ("-m", "pesto.verbs.compiling")
@@ -60,7 +62,7 @@ def main() -> None:
 def one(arguments: argparse.Namespace) -> dict[str, float]:
     """One solve in this process, as `pesto solve` does it: seconds in all, and from the graph to the first plan."""
     began, first = time.perf_counter(), 0.0
-    graph = read_step(Source(model=arguments.model, variant=arguments.variant), quiet=True)
+    graph = read_step(Source(model=arguments.model, variant=arguments.variant), Terminal(quiet=True))
     read = time.perf_counter()
 
     def watch(_: Incumbent) -> None:

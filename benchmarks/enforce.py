@@ -30,6 +30,7 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.inputs import load as inputs
+from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving import flow
 from pesto.tf.tensorflow_start import load_tensorflow
 
@@ -234,7 +235,7 @@ def _pesto(*arguments: str) -> dict[str, Any]:
 
 
 def _solved(graph: Graph, cluster: str) -> Plan:
-    machine = inputs.load_cluster(cluster)
+    machine = load_cluster(cluster)
     costs = inputs.load_costs(graph, machine, None)
     return flow.solve(graph, machine, costs, Settings(time_limit_s=1), lambda _: None).plan
 

@@ -27,6 +27,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs import load as inputs
+from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.candidates import formulate
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
@@ -145,7 +146,7 @@ def _saved(folder: Path) -> dict[str, bytes]:
 def _plans(graph: Graph, cluster: str, count: int, limit_s: float) -> Iterator[Plan]:
     """One solved plan, and `count` random ones on the same devices."""
     solved = api.solve(graph, cluster=cluster, time_limit_s=limit_s)
-    machine = inputs.load_cluster(cluster)
+    machine = load_cluster(cluster)
     problem = formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
     yield solved
     for seed in range(count):

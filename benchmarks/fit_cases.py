@@ -12,6 +12,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs import load as inputs
+from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.candidates import formulate
 from pesto.verbs import api
 from solvers.instances.random import random_order
@@ -207,7 +208,7 @@ WAYS = {
 
 def random_plan(graph: Graph, cluster: str, seed: int | list[int], like: Plan | None = None) -> Plan:
     """Any devices and any order that are allowed; all else is as in the plan `like`."""
-    machine, rng = inputs.load_cluster(cluster), np.random.default_rng(seed)
+    machine, rng = load_cluster(cluster), np.random.default_rng(seed)
     problem = formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
     device, rank = _anywhere(rng, problem), random_order(problem, rng)
     like = like or api.solve(graph, cluster=cluster, time_limit_s=0, solver="list")

@@ -22,7 +22,8 @@ from pesto.core.files.graph_file import load
 from pesto.core.graph import Graph
 from pesto.core.memory import footprint
 from pesto.core.problem import build_problem
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.place import place

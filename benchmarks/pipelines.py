@@ -23,7 +23,8 @@ from pesto.core.micro_batches import unroll
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.core.step_parts import AFTER, step_parts
-from pesto.inputs.load import load_cluster, load_graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_graph
 from pesto.pipelining.schedules import REPLICATED
 from pesto.pipelining.staged_step import MappedSchedule
 from pesto.planning.solving.candidates import CandidateEvaluator, formulate

@@ -22,7 +22,8 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.core.source import Cut, function_source
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.candidates import formulate
 from pesto.verbs import api
 from pesto.verbs.pipeline_step import pipeline_step

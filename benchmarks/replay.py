@@ -20,7 +20,8 @@ from pesto.core.memory import footprint
 from pesto.core.plans.execution_modes import send_ranks
 from pesto.core.problem import build_problem
 from pesto.core.simulator import simulate
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from solvers.arrays import Ints, ints
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.memory.peaks import gauge, peaks

@@ -25,7 +25,8 @@ from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs, load_graph
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator
 from pesto.planning.solving.flow import SolveOutcome, solve
 from solvers.timing.replay import prepare

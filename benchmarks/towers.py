@@ -17,7 +17,8 @@ from benchmarks.on_gpus import head, row
 from pesto.core.graph import Graph
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.flow import solve
 from pesto.tf.tensorflow_start import load_tensorflow
 

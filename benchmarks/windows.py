@@ -19,7 +19,8 @@ import numpy as np
 from pesto.core.files.graph_file import load
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.flow import solve
 from solvers import Options, Problem, Schedule
 from solvers.arrays import rank_of

@@ -31,7 +31,7 @@ from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.core.source import Source
-from pesto.inputs import load as inputs
+from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
 from pesto.planning.solving.quick_candidates import baselines
 from pesto.planning.solving.tracker import SolveRecord, make_plan
@@ -116,7 +116,7 @@ def compared(name: str, asked: Any) -> Iterator[PeakRow]:
     from pesto.tf.sources import sources
 
     graph, step = named_sources.load_runnable(Source(model=name, variant=asked.variant))
-    cluster = inputs.load_cluster("cpux2")
+    cluster = load_cluster("cpux2")
     profile = profiler.profile(graph, step, iterations=20, watch=DisturbanceWatch(keep=True))
     scratch = workspaces(graph, known_nodes(sources.capture_v1(step.graph, step.fetches), None))
     costs = apply_profile(graph, cluster, profile, model_costs(graph, cluster))

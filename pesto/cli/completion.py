@@ -1,4 +1,4 @@
-"""What a shell offers for the value of an option; each imports what it needs when it is asked."""
+"""Completions of a shell for values of options; each imports what it needs when it is called."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from click.shell_completion import CompletionItem
 
 
 def models(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """Built-in models."""
+    """Return the built-in models that begin so."""
     del ctx, param
     from pesto.tf.models import FAMILIES
 
@@ -15,17 +15,17 @@ def models(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
 
 
 def variants(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """Variants of the model that is named before, or of all."""
+    """Return the variants of the model that is named before, or of all."""
     del param
     from pesto.tf.models import FAMILIES
 
     named = [family for family in FAMILIES if family.name == ctx.params.get("model")]
-    found = dict.fromkeys(variant for family in named or FAMILIES for variant in family.variants)
-    return [variant for variant in found if variant.startswith(begun)]
+    known = dict.fromkeys(variant for family in named or FAMILIES for variant in family.variants)
+    return [variant for variant in known if variant.startswith(begun)]
 
 
 def clusters(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Presets, or files."""
+    """Return presets, or files."""
     del ctx, param
     from pesto.inputs.cluster_file import cluster_names
 
@@ -33,7 +33,7 @@ def clusters(ctx: click.Context, param: click.Parameter, begun: str) -> list[Com
 
 
 def studies(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Studies that come with the project, or files."""
+    """Return studies that come with the project, or files."""
     del ctx, param
     from pesto.research.study.spec import study_names
 
@@ -41,7 +41,7 @@ def studies(ctx: click.Context, param: click.Parameter, begun: str) -> list[Comp
 
 
 def solvers(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """Solvers, installed or not."""
+    """Return solvers, installed or not."""
     del ctx, param
     from solvers.api import SOLVERS
 
@@ -49,6 +49,6 @@ def solvers(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]
 
 
 def _or_file(names: Iterable[str], begun: str) -> list[CompletionItem]:
-    """The names that begin so; where none does, the shell looks for a file."""
-    found = [CompletionItem(name) for name in names if name.startswith(begun)]
-    return found or [CompletionItem(begun, type="file")]
+    """Return the names that begin so; where none does, the shell looks for a file."""
+    items = [CompletionItem(name) for name in names if name.startswith(begun)]
+    return items or [CompletionItem(begun, type="file")]

@@ -19,36 +19,18 @@ from click.exceptions import NoArgsIsHelpError
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
 from pesto.core.distribution import VERSION
 from pesto.core.errors import ErrorReport, Exit, describe_error, split_remedy
-from pesto.planning.solving.interrupt import install, received, watch_signals
+from pesto.planning.solving.interrupt import received, watch_signals
 from pesto.reporting.show.screen import one_line, screens
 
 CLOCK: Callable[[], float] = time.perf_counter
 """Returns the seconds that starting is counted in."""
-FREE_S = 1.0
-"""Seconds of starting and ending that no time limit counts: on a machine with nothing else to do they take less."""
-END = 0.5
-"""Seconds of ending, printing included, as a share of those of starting."""
-MOST = 0.5
-"""Share of a time limit that starting and ending may use up."""
-_STARTED = "started"
+STARTED = "started"
 """Key of the context's object: when the command line was begun, by CLOCK."""
 
 
 def note_start(said: dict[str, Any]) -> None:
     """Write down in the object of a context that the command line begins now."""
-    said[_STARTED] = CLOCK()
-
-
-def startup_s() -> float:
-    """Return seconds since the command line was begun; 0 for a verb that Python calls."""
-    context = click.get_current_context(silent=True)
-    said = None if context is None else context.find_root().obj
-    return CLOCK() - said[_STARTED] if isinstance(said, dict) and _STARTED in said else 0.0
-
-
-def counted_s(started_s: float, limit_s: float, *, deterministic: bool) -> float:
-    """Return seconds of a time limit that starting has used and ending will; none where it is a measure of work."""
-    return 0.0 if deterministic else min(max((1 + END) * started_s - FREE_S, 0.0), MOST * limit_s)
+    said[STARTED] = CLOCK()
 
 
 VERBS = {
@@ -102,12 +84,12 @@ GROUPS = {
 
 
 class _UnreadError(Exception):
-    """Nobody reads stdout any more (`pesto models | head -1`), which is no failure."""
+    """Signal that nobody reads stdout any more (`pesto models | head -1`), which is no failure."""
 
 
 @contextmanager
 def _read() -> Iterator[None]:
-    """_UnreadError in place of what click takes for a failure."""
+    """Raise _UnreadError in place of the error that click takes for a failure."""
     try:
         yield
     except BrokenPipeError as gone:
@@ -163,16 +145,15 @@ def pesto() -> None:
 
 
 class _OneLine(logging.Formatter):
-    """A record on one line, whatever it quotes."""
+    """Formatter that writes a record on one line, whatever it quotes."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's text."""
+        """Return the record's text."""
         return one_line(super().format(record))
 
 
 def main() -> None:
     """Run the command line and exit with one of `pesto.core.errors.Exit`."""
-    install()
     atexit.register(gc.freeze)  # an ending interpreter searches all objects for cycles: a quarter of a second of a core
     # click completes in bytes, for a shell
     with watch_signals(), nullcontext() if "_PESTO_COMPLETE" in os.environ else screens():
@@ -202,33 +183,26 @@ def main() -> None:
     sys.exit(code)
 
 
-def _usage(error: click.ClickException) -> str:
-    """What click refuses, with the remedy: values that it would take, where they are known."""
-    text, param = error.format_message().rstrip("."), getattr(error, "param", None)
-    of = getattr(param, "type", None)
-    if not isinstance(error, click.MissingParameter) and " - " in text:
-        return text
-    if isinstance(error, click.BadParameter) and isinstance(of, click.Choice):
-        return f"{text} - give one of {', '.join(map(str, of.choices))}"
-    if isinstance(error, click.BadParameter) and isinstance(of, click.IntRange | click.FloatRange):
-        return f"{text} - give {_numbers(of)}"
-    return f"{text} - see {getattr(getattr(error, 'ctx', None), 'command_path', 'pesto')} --help"
-
-
-def _numbers(of: click.IntRange | click.FloatRange) -> str:
-    """Those that an option takes, in words."""
-    what = "a whole number" if isinstance(of, click.IntRange) else "a number"
-    if of.max is not None:
-        return f"{what} from {of.min} to {of.max}"
-    return f"{what} above {of.min}" if of.min_open else f"{what}, {of.min} or more"
-
-
 def _describe(error: Exception | KeyboardInterrupt) -> ErrorReport:
-    """Return the report of an error; raise a bug itself where PESTO_TRACEBACK asks for that."""
-    if isinstance(error, click.ClickException):
-        message, remedy = split_remedy(_usage(error))
-        return ErrorReport(message, Exit.USAGE, remedy)
-    report = describe_error(KeyboardInterrupt() if isinstance(error, click.Abort) else error, received())
-    if report.exit_code == Exit.BUG and os.environ.get("PESTO_TRACEBACK"):
-        raise error
-    return report
+    """Return the report of an error; raise a bug itself where PESTO_TRACEBACK asks for that.
+
+    A value that click refuses has as its remedy the values that the option takes, where they are known.
+    """
+    if not isinstance(error, click.ClickException):
+        report = describe_error(KeyboardInterrupt() if isinstance(error, click.Abort) else error, received())
+        if report.exit_code == Exit.BUG and os.environ.get("PESTO_TRACEBACK"):
+            raise error
+        return report
+    text, accepted = error.format_message().rstrip("."), getattr(getattr(error, "param", None), "type", None)
+    if isinstance(error, click.MissingParameter) or " - " not in text:
+        remedy = f"see {getattr(getattr(error, 'ctx', None), 'command_path', 'pesto')} --help"
+        if isinstance(error, click.BadParameter) and isinstance(accepted, click.Choice):
+            remedy = f"give one of {', '.join(map(str, accepted.choices))}"
+        elif isinstance(error, click.BadParameter) and isinstance(accepted, click.IntRange | click.FloatRange):
+            number = "a whole number" if isinstance(accepted, click.IntRange) else "a number"
+            above = f" above {accepted.min}" if accepted.min_open else f", {accepted.min} or more"
+            span = above if accepted.max is None else f" from {accepted.min} to {accepted.max}"
+            remedy = f"give {number}{span}"
+        text = f"{text} - {remedy}"
+    message, remedy = split_remedy(text)
+    return ErrorReport(message, Exit.USAGE, remedy)

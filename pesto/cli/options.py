@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -90,45 +89,7 @@ class Existing(click.Path):
         return super().convert(value, param, ctx)
 
 
-_SOURCE = (
-    click.option(
-        "--model", metavar="NAME", help="A built-in model: see pesto models.", shell_complete=completion.models
-    ),
-    click.option(
-        "--variant",
-        metavar="V",
-        help="The model's variant; default: the paper's first.",
-        shell_complete=completion.variants,
-    ),
-    click.option("--graph", "file", type=Existing(), help="The project's graph file, or a GraphDef (.pb, .pbtxt)."),
-    click.option(
-        "--fetch",
-        multiple=True,
-        metavar="OP",
-        help="Op that the step ends with (GraphDef); repeatable; '*' for all that nothing reads.",
-    ),
-    click.option("--saved-model", type=Existing(), metavar="DIR", help="A SavedModel folder."),
-    click.option("--signature", metavar="NAME", help="Of a SavedModel; default: serving_default, or the only one."),
-    click.option(
-        "--function",
-        metavar="MODULE:CALLABLE",
-        help="A tf.function with an input_signature, a compiled Keras model, or a callable without arguments that "
-        "returns one of them, (model, (x, y)), (function, *specs) or (tf.Graph, fetches).",
-    ),
-    click.option("--batch", type=click.IntRange(1), help="Batch size where the graph leaves it open."),
-    click.option(
-        "--shape",
-        multiple=True,
-        metavar="NAME=16,40",
-        help="Shape of a feed that the graph leaves open, or the largest of an op that nothing limits; repeatable.",
-    ),
-    click.option(
-        "--micro-batches", type=click.IntRange(1), metavar="M", help="M batches, their gradients added up, one update."
-    ),
-)
-
-
-SOURCE_NAMES = tuple(f.name for f in fields(Source) if f.name not in ("late", "every"))
+SOURCE_NAMES = tuple(each.name for each in options_of(Source))
 """The parameters of the options that name a graph."""
 
 
@@ -141,12 +102,13 @@ def source_options(verb: Callable[..., None]) -> Callable[..., None]:
         with nullcontext() if given.get("quiet") else phases_shown_by(_reading_line):
             verb(source=Source(**named), **given)
 
-    for option in reversed(_SOURCE):
-        option(with_source)
+    for each in reversed(options_of(Source)):
+        _click_option(each, checked=False)(with_source)
     return with_source
 
 
 def _reading_line() -> AbstractContextManager[ShowPhase]:
+    """Return the live line of what is read."""
     from pesto.reporting.show.status_line import ReadingLine  # not for --help, which it would slow down
 
     return ReadingLine()
@@ -275,7 +237,7 @@ def disturbed_told() -> Iterator[None]:
 
 
 _GROUPS: dict[str, Group] = {
-    **dict.fromkeys((*SOURCE_NAMES, "costs"), "Input"),
+    "costs": "Input",
     **dict.fromkeys(("cluster", "server", "token"), "Machine"),
 }
 """Groups of options that several verbs share; all others without a declaration are of the output."""
@@ -317,8 +279,10 @@ def request_options(
     `make_request` instead, which takes the fields that the verb has to find out, and makes the request.
     """
     hints = get_type_hints(declared)
-    nested: dict[str, Any] = {
-        name: kind for name, kind in hints.items() if hasattr(kind, "__dataclass_fields__") and options_of(kind)
+    nested: dict[str, Any] = {  # the options of its source are those of `source_options`
+        name: kind
+        for name, kind in hints.items()
+        if kind is not Source and hasattr(kind, "__dataclass_fields__") and options_of(kind)
     }
 
     def with_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -353,21 +317,23 @@ def _click_option(each: Option, *, checked: bool) -> Callable[..., Any]:
         negative = flag.replace("--", "--no-", 1)
         name = f"{flag}/{negative}" if default else flag
         return click.option(name, each.name, is_flag=True, default=default, show_default=bool(default), **how)
-    if default is not REQUIRED and default is not None:
+    if kind == tuple[str, ...]:
+        how["multiple"] = True
+    elif default is not REQUIRED and default is not None:
         how |= {"default": f"{default:g}" if isinstance(default, float) else default, "show_default": True}
     if each.note("completes"):
         how["shell_complete"] = getattr(completion, each.note("completes"))
     if each.note("metavar") or _is_duration(each):
         how["metavar"] = each.note("metavar") or "60|90s|10m"
-    return click.option(flag, each.name, type=_click_type(each, kind, checked=checked), **how)
+    return click.option(flag, each.name, type=_click_type(each, checked=checked), **how)
 
 
-def _click_type(each: Option, kind: Any, *, checked: bool) -> Any:
+def _click_type(each: Option, *, checked: bool) -> Any:
     """Return the type of an option's values."""
-    meta = each.meta
+    meta, kind = each.meta, each.values
     if get_origin(kind) is Literal:
         return click.Choice(list(get_args(kind)))
-    if Path in get_args(kind):
+    if kind is Path or Path in get_args(kind):
         return Existing()
     if _is_duration(each):
         return Duration()

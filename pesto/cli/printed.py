@@ -1,4 +1,4 @@
-"""What a verb prints and where it writes: JSON on stdout, lines beside it on stderr, paths checked before the work."""
+"""Output of verbs: JSON on stdout, lines beside it on stderr, paths checked before the work."""
 
 import json
 import math
@@ -13,18 +13,17 @@ import click
 
 from pesto.core.distribution import install_command
 from pesto.core.errors import SolverError, UsageError
-from pesto.core.files.disk import check_writable
 from pesto.reporting.show import drawing
 from pesto.reporting.show.lines import paragraph
 
 PROGRESS = "pesto.core.files.disk"
-"""The log that tells which large files are read and written."""
+"""Name of the log of large files that are read and written."""
 ANSWERED = "answered"
-"""Key of the context's object: whether the one JSON object of --json is printed."""
+"""Key of the context's object: True once the JSON object of --json is printed."""
 
 
 def to_json(value: dict[str, Any]) -> str:
-    """One JSON object on one line; refuses NaN."""
+    """Write one JSON object on one line; ValueError for NaN."""
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
@@ -51,7 +50,7 @@ def finite_facts(step: str, *, finite: bool, alike: bool) -> dict[str, str]:
 
 
 def aside(text: str) -> None:
-    """A line on stderr, broken between words on a terminal alone; whoever does not read it loses no result."""
+    """Write a line to stderr, broken between words on a terminal alone; whoever does not read it loses no result."""
     with suppress(BrokenPipeError):
         if sys.stderr is not None and sys.stderr.isatty():
             text = "\n".join(paragraph(line, 2) for line in text.splitlines())
@@ -80,17 +79,19 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path], *, as_json: b
             raise UsageError.build(f"{one} is named twice", remedy="give every output a file of its own")
     if as_json and any(str(path).startswith(_STREAMS) for path in written):
         raise UsageError.build("--json prints one object on stdout", remedy="write to a file")
+    from pesto.core.files.disk import check_writable  # late: --help does without msgspec
+
     for path in written:
         check_writable(path)
 
 
 def present(*paths: Path | None) -> list[Path]:
-    """The files that are named."""
+    """Return the files that are named."""
     return [path for path in paths if path is not None]
 
 
 def picture_format(picture: Path | None) -> str:
-    """The format of what `--chart` names, before anything is done, "" for none; UsageError when it cannot be drawn."""
+    """Return the format of what `--chart` names, "" for none; UsageError when it cannot be drawn."""
     form = picture.suffix.lower().lstrip(".") if picture is not None else ""
     if picture is not None and form not in drawing.FORMATS:
         raise UsageError.build(f"--chart {picture}: no picture format", remedy="end the name in .png or .svg")

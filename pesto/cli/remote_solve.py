@@ -19,7 +19,7 @@ from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
 from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.screen import one_line
-from pesto.reporting.show.solve_report import VERIFIED, closing_lines, following_command
+from pesto.reporting.show.solve_report import VERIFIED, InputNames, closing_lines
 from pesto.reporting.show.split_page import split_closing
 from pesto.service.client.calls import DONE, JobEvent, failed
 from pesto.service.client.clients import Client
@@ -59,13 +59,13 @@ def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def connected(server: str, token: str | None) -> Client:
-    """A client; UsageError for a token in place of its file, which everybody on the machine could read."""
+    """Return a client; UsageError for a token in place of its file, which everybody on the machine could read."""
     if token is not None and token.startswith("pesto_") and not Path(token).exists():
         raise UsageError.build(
             "a token on the command line can be seen by others", remedy="set PESTO_TOKEN, or name a file with it"
         )
-    said = None if token is None else read_bytes(Path(token), _MOST).decode(errors="replace").strip()
-    return Client(server, said, patience_s=PATIENCE_S)
+    secret = None if token is None else read_bytes(Path(token), _MOST).decode(errors="replace").strip()
+    return Client(server, secret, patience_s=PATIENCE_S)
 
 
 def watch(client: Client, name: str, *, quiet: bool) -> dict[str, Any]:
@@ -73,26 +73,26 @@ def watch(client: Client, name: str, *, quiet: bool) -> dict[str, Any]:
 
     Ctrl-C asks: once leaves the job to itself, DetachedError; twice cancels it, and its end is waited for.
     """
-    seen = _Seen(client, name)
+    seen = _EventReader(client, name)
     with RemoteLine(quiet=quiet) as live:
         try:
             return seen.rest(live)
         except KeyboardInterrupt:
-            _ask(client, name)
+            _offer_cancel(client, name)
         try:
             return seen.rest(live)
         except KeyboardInterrupt as again:
             raise _detached(name) from again
 
 
-class _Seen:
+class _EventReader:
     """Reader of a job's events that remembers the last one it has shown."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client, self._name, self._last = client, name, 0
 
     def rest(self, live: RemoteLine) -> dict[str, Any]:
-        """Show what is new, to the end."""
+        """Show the events that are new, and return the data of the last of the job."""
         for event in self._client.events(self._name, self._last):
             self._last = event.number
             if event.kind == DONE:
@@ -102,6 +102,7 @@ class _Seen:
 
 
 def _show(event: JobEvent, live: RemoteLine) -> None:
+    """Show an event: a warning or an error as a line of its own."""
     level = str(event.data.get("level", ""))
     if event.kind != "log":
         live.take(event.kind, event.data)
@@ -109,8 +110,8 @@ def _show(event: JobEvent, live: RemoteLine) -> None:
         aside(f"pesto: {level.upper()}: {one_line(event.data.get('text', ''))}")
 
 
-def _ask(client: Client, name: str) -> None:
-    """After one Ctrl-C: DetachedError unless another one comes, which cancels the job."""
+def _offer_cancel(client: Client, name: str) -> None:
+    """Wait after one Ctrl-C for another one, which cancels the job; DetachedError where none comes."""
     if received() != Exit.INTERRUPTED:
         raise _detached(name)
     try:
@@ -124,6 +125,7 @@ def _ask(client: Client, name: str) -> None:
 
 
 def _detached(name: str) -> DetachedError:
+    """Return the error of a job that goes on and that nobody here watches."""
     kind = DetachedError if received() == Exit.INTERRUPTED else SentAwayError
     return kind(f"job {name} goes on without you - pesto jobs watch {name}")
 
@@ -131,7 +133,7 @@ def _detached(name: str) -> DetachedError:
 def solve_there(
     server: tuple[str, str | None], request: SolveRequest, files: tuple[Path, Beside], *, as_json: bool, quiet: bool
 ) -> None:
-    """Have it solved by a service, and write what it gives; `server`: its address, and the file of the token."""
+    """Have a step solved by a service, and write the files; `server`: its address, and the file of the token."""
     (out, beside), source = files, request.source
     if not isinstance(source, Source):
         raise TypeError("a service is given a step by its source")
@@ -143,53 +145,48 @@ def solve_there(
             aside(f"job {name} at {server[0]}")
         ended = watch(client, name, quiet=quiet)
         # The plan and what goes with it, or the split; the job's own error where there is neither.
-        found = next((file for file in (PLAN, SPLIT) if file in ended.get("files", ())), None)
-        if found is None:
+        result = next((file for file in (PLAN, SPLIT) if file in ended.get("files", ())), None)
+        if result is None:
             code, error = ended.get("exit_code", Exit.BUG), ended.get("error") or f"job {name} left no plan"
             raise failed(code, error, ended.get("remedy"), ended.get("where"))
-        write_atomic(solve.out, client.file(name, found))
+        write_atomic(solve.out, client.file(name, result))
         if beside.report is not None:
             write_atomic(beside.report, client.file(name, REPORT))
         if beside.part is not None:
             write_atomic(beside.part, part_json(load(solve.out)))
         if beside.cdep is not None:
             write_atomic(beside.cdep, cdep_json(load(solve.out), load_graph(solve.source, quiet=True)))
-        _say(client, name, solve, beside, as_json=as_json)
+        if as_json:
+            keys = msgspec.json.decode(client.file(name, ANSWER), type=dict[str, Any])
+            report = None if beside.report is None else str(beside.report)
+            written = {"split": str(out)} if "split" in keys else {"plan": str(out), "report": report}
+            answer({**keys, **written, "job": name})
+        else:
+            _print_page(client.file(name, PAGE).decode(), solve, beside.report)
     if ended["exit_code"]:
         if ended.get("error") and not as_json:  # an earlier attempt found what is written
             raise failed(ended["exit_code"], ended["error"], ended.get("remedy"), ended.get("where"))
         raise click.exceptions.Exit(ended["exit_code"])
 
 
-def _say(client: Client, name: str, solve: Solve, beside: Beside, *, as_json: bool) -> None:
-    """What the verb prints, with the files as they are called here."""
-    if as_json:
-        said = msgspec.json.decode(client.file(name, ANSWER), type=dict[str, Any])
-        report = None if beside.report is None else str(beside.report)
-        file = "split" if "split" in said else "plan"
-        answer({**said, file: str(solve.out), **({"report": report} if file == "plan" else {}), "job": name})
+def _print_page(page: str, solve: Solve, report: Path | None) -> None:
+    """Print the page of a job with the files as they are called here."""
+    names = InputNames(source=solve.source, cluster=solve.cluster, costs=solve.costs)
+    if solve.request.split is None:
+        lines = page.splitlines()
+        last = max(k for k, line in enumerate(lines) if line.startswith(VERIFIED))
+        click.echo("\n".join([*lines[:last], *closing_lines(solve.out, names, report)]))
         return
-    said_page = client.file(name, PAGE).decode()
-    if solve.request.split is not None:
-        click.echo(_with_paths(said_page, solve), nl=False)
-        return
-    lines = said_page.splitlines()
-    last = max(k for k, line in enumerate(lines) if line.startswith(VERIFIED))
-    after = following_command(solve.source, solve.cluster, solve.costs, solve.out, beside.report)
-    click.echo("\n".join([*lines[:last], *closing_lines(solve.out, after, beside.report)]))
-
-
-def _with_paths(page: str, solve: Solve) -> str:
-    """A page of all kinds of plans, with the files as they are called here."""
-    source, cluster = solve.source, solve.cluster
-    sent = source if source.file is None else replace(source, file=Path(source.file.name))
-    there, here = (
-        [split_closing(out, step), closing_lines(out, following_command(step, preset, None, out))]
-        for out, step, preset in (
-            (Path(solve.out.name), sent, cluster if cluster in cluster_names() else Path(cluster).name),
-            (solve.out, source, cluster),
-        )
+    # A page of all kinds of plans: its last lines are those of a plan or of a split, by the names that were sent.
+    file, cluster = solve.source.file, solve.cluster
+    sent = InputNames(
+        source=solve.source if file is None else replace(solve.source, file=Path(file.name)),
+        cluster=cluster if cluster in cluster_names() else Path(cluster).name,
     )
-    for said, meant in zip(there, here, strict=True):
-        page = page.replace("\n".join(["", *said, ""]), "\n".join(["", *meant, ""]))
-    return page
+    there, here = (
+        [split_closing(out, inputs.source), closing_lines(out, inputs)]
+        for out, inputs in ((Path(solve.out.name), sent), (solve.out, replace(names, costs=None)))
+    )
+    for theirs, ours in zip(there, here, strict=True):
+        page = page.replace("\n".join(["", *theirs, ""]), "\n".join(["", *ours, ""]))
+    click.echo(page, nl=False)

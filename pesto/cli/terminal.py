@@ -4,17 +4,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pesto.cli.main import counted_s, startup_s
+import click
+
+from pesto.cli import main
 from pesto.cli.printed import aside
 from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import load_both, load_graph
 from pesto.planning.solving.tracker import Watch
 from pesto.reporting.show.status_line import LiveLine
-from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.requests import Context
+
+FREE_S = 1.0
+"""Seconds of starting and ending that no time limit counts: on a machine with nothing else to do they take less."""
+END = 0.5
+"""Seconds of ending, printing included, as a share of those of starting."""
+MOST = 0.5
+"""Share of a time limit that starting and ending may use up."""
 
 
 class Terminal(Context):
@@ -25,7 +32,6 @@ class Terminal(Context):
 
     def begin_reading(self) -> None:
         """Say on stderr that the step is being read; on a terminal the live line says so."""
-        super().begin_reading()
         if not self.quiet and not sys.stderr.isatty():
             aside("reading the graph ...")
 
@@ -36,24 +42,16 @@ class Terminal(Context):
             yield live
 
     def startup_s(self) -> float:
-        """Return seconds since the command line was begun."""
-        return startup_s()
+        """Return seconds since the command line was begun; 0 for a verb that Python calls."""
+        context = click.get_current_context(silent=True)
+        started = None if context is None else (context.find_root().obj or {}).get(main.STARTED)
+        return 0.0 if started is None else main.CLOCK() - started
 
     def counted_s(self, started_s: float, settings: Settings) -> float:
-        """Return seconds of the time limit that starting has used and ending will."""
-        return counted_s(started_s, settings.time_limit_s, deterministic=settings.deterministic)
-
-
-def read_step(source: Source, *, quiet: bool) -> Graph:
-    """Read the graph of `source`, and compile meanwhile what its solve needs."""
-    Terminal(quiet=quiet).begin_reading()
-    return load_graph(source, quiet=quiet)
-
-
-def read_shapes(source: Source, *, quiet: bool) -> tuple[Graph, TypedGraph | str]:
-    """Read the graph, and what its ops are to one who cuts tensors, or why nothing says or none can be cut."""
-    Terminal(quiet=quiet).begin_reading()
-    return load_both(source, quiet=quiet)
+        """Return seconds of the time limit that starting has used and ending will; 0 where it is a measure of work."""
+        if settings.deterministic:
+            return 0.0
+        return min(max((1 + END) * started_s - FREE_S, 0.0), MOST * settings.time_limit_s)
 
 
 def checked_step(source: Source | Graph) -> Source:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pesto.core.errors import UsageError
-from pesto.core.option import expect, expect_count
+from pesto.core.option import expect, expect_count, option
 
 GRAPH_DEF = (".pb", ".pbtxt", ".meta")
 """Endings of files with a GraphDef, in .meta within a MetaGraphDef; any other file is the project's own."""
@@ -39,26 +39,55 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One graph; exactly one of model, file, saved_model and function is given."""
+    """One graph; exactly one of model, file, saved_model and function is given.
 
-    model: str | None = None
-    variant: str | None = None
-    file: Path | None = None
-    fetch: tuple[str, ...] = ()
-    saved_model: Path | None = None
-    signature: str | None = None
-    function: str | None = None
-    batch: int | None = None
-    micro_batches: int | None = None
-    """So many of the step, with gradients added up before one update; None: the step as it is.
+    Each option is declared here and nowhere else: the command line and jobs follow.
+    """
 
-    Of a function they are pieces of its batch; of all else each has a batch of its own."""
+    model: Annotated[
+        str | None, option("A built-in model: see pesto models.", "Input", metavar="NAME", completes="models")
+    ] = None
+    variant: Annotated[
+        str | None,
+        option("The model's variant; default: the paper's first.", "Input", metavar="V", completes="variants"),
+    ] = None
+    file: Annotated[
+        Path | None, option("The project's graph file, or a GraphDef (.pb, .pbtxt).", "Input", flag="--graph")
+    ] = None
+    fetch: Annotated[
+        tuple[str, ...],
+        option(
+            "Op that the step ends with (GraphDef); repeatable; '*' for all that nothing reads.", "Input", metavar="OP"
+        ),
+    ] = ()
+    saved_model: Annotated[Path | None, option("A SavedModel folder.", "Input", metavar="DIR")] = None
+    signature: Annotated[
+        str | None, option("Of a SavedModel; default: serving_default, or the only one.", "Input", metavar="NAME")
+    ] = None
+    function: Annotated[
+        str | None,
+        option(
+            "A tf.function with an input_signature, a compiled Keras model, or a callable without arguments that "
+            "returns one of them, (model, (x, y)), (function, *specs) or (tf.Graph, fetches).",
+            "Input", metavar="MODULE:CALLABLE",
+        ),
+    ] = None  # fmt: skip
+    batch: Annotated[int | None, option("Batch size where the graph leaves it open.", "Input", ge=1)] = None
+    shape: Annotated[
+        tuple[str, ...],
+        option(
+            "Shape of a feed that the graph leaves open, or the largest of an op that nothing limits; repeatable.",
+            "Input", metavar="NAME=16,40",
+        ),
+    ] = ()  # fmt: skip
+    micro_batches: Annotated[
+        int | None, option("M batches, their gradients added up, one update.", "Input", ge=1, metavar="M")
+    ] = None
+    """Of a function they are pieces of its batch; of all else each has a batch of its own."""
     late: tuple[int, ...] | None = None
     """For a function, as `Cut.late`; None: gradients are added up."""
     every: int = 1
     """For a function, as `Cut.every`."""
-    shape: tuple[str, ...] = ()
-    """Shapes of feeds that the graph leaves open, and the largest of other ops, each as NAME=16,40."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -18,9 +18,12 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.files import toml
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import quoted, shown
+from pesto.core.option import expect
 from pesto.core.source import Origin
 
 VERSION = 1
+_PRESETS = FilePath(__file__).parents[1] / "configs" / "clusters"
+"""Folder of the presets."""
 _LIMITS = {
     "memory_gb_s": (0.1, 1e6, "GB/s"), "l2_mib": (0.01, 1e5, "MiB"), "sms": (1, 1e5, "multiprocessors"),
     "clock_ghz": (0.01, 20.0, "GHz"), "launch_us": (0.01, 1e4, "us"),
@@ -134,17 +137,17 @@ class File:
 
 def cluster_names() -> tuple[str, ...]:
     """Return the names of the presets, sorted."""
-    return tuple(sorted(p.stem for p in _folder().glob("*.toml")))
+    return tuple(sorted(p.stem for p in _PRESETS.glob("*.toml")))
 
 
-def load_cluster(name_or_path: str) -> Cluster:
-    """Load the preset of that name, or the cluster in a file: anything that ends in .toml or contains a separator.
+def load_cluster(cluster: str | FilePath | Cluster) -> Cluster:
+    """Return a cluster, or load a preset by its name or a file: what ends in .toml or contains a separator.
 
     Raise UsageError with a suggestion when no preset has the name, InputError naming file and key when the content is
     refused, FileError when the file cannot be read.
     """
-    data, where, name, is_preset = _content(name_or_path)
-    return parse(data, where, name, is_preset=is_preset)
+    expect("cluster", cluster, str | FilePath | Cluster, "a preset's name, a file, or a Cluster")
+    return cluster if isinstance(cluster, Cluster) else _read(str(cluster))[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +164,7 @@ class ClusterDescription:
 
 def describe_cluster(name_or_path: str) -> ClusterDescription:
     """Return the cluster that `load_cluster` gives, with the text of its file; errors as there."""
-    data, where, name, is_preset = _content(name_or_path)
-    cluster = parse(data, where, name, is_preset=is_preset)
+    cluster, data, where = _read(name_or_path)
     text = data.decode()
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
     about = " ".join(line.lstrip("# ").rstrip() for line in head)
@@ -172,18 +174,20 @@ def describe_cluster(name_or_path: str) -> ClusterDescription:
     )
 
 
-def _content(name_or_path: str) -> tuple[bytes, str, str, bool]:
-    """Return the bytes of a cluster's file, its name in errors and in the cluster, and True for a preset."""
+def _read(name_or_path: str) -> tuple[Cluster, bytes, str]:
+    """Return a cluster, the bytes of its file, and the name of the file in errors."""
     if name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path:
         path = FilePath(name_or_path)
-        return read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name), False
+        data = read_bytes(path, toml.MOST_BYTES)
+        return parse(data, shown(path), shown(path.name)), data, shown(path)
     if name_or_path not in cluster_names():
         remedy = toml.suggest(name_or_path, cluster_names())
         raise UsageError.build(
             f"no cluster is named {quoted(name_or_path)}", remedy=f"{remedy}; or give a file ending in .toml"
         )
-    path = _folder() / f"{name_or_path}.toml"
-    return read_bytes(path, toml.MOST_BYTES), str(path), name_or_path, True
+    path = _PRESETS / f"{name_or_path}.toml"
+    data = read_bytes(path, toml.MOST_BYTES)
+    return parse(data, str(path), name_or_path, is_preset=True), data, str(path)
 
 
 def parse(data: bytes, where: str, source: str, *, is_preset: bool = False) -> Cluster:
@@ -241,11 +245,6 @@ def parse(data: bytes, where: str, source: str, *, is_preset: bool = False) -> C
         )  # fmt: skip
     except InputError as e:
         raise InputError(f"{where}: {e}") from e
-
-
-def _folder() -> FilePath:
-    """Where the presets are."""
-    return FilePath(__file__).parents[1] / "configs" / "clusters"
 
 
 def _rates(entry: Devices, label: str) -> Rates | None:

@@ -1,10 +1,11 @@
 """From what a user names to values: graphs, clusters, costs, profiles. TensorFlow is loaded only if needed."""
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -14,19 +15,22 @@ from pesto.core.costs.analytical import model_costs, note_missing_peaks
 from pesto.core.costs.disturbance import DisturbanceWatch
 from pesto.core.costs.measured import Profile, apply_profile, load_profile
 from pesto.core.costs.user_times import SUFFIX, apply_user_times, load_user_times
-from pesto.core.errors import UsageError
+from pesto.core.errors import FileError, UsageError
 from pesto.core.files import graph_file
 from pesto.core.files.json import quoted, shown
 from pesto.core.files.reading import reading
 from pesto.core.graph import Graph
 from pesto.core.micro_batches import unroll
+from pesto.core.option import expect, expect_path
+from pesto.core.plans import plan_file
 from pesto.core.plans.plan import Plan
-from pesto.core.source import GRAPH_DEF, GraphSource, Source
+from pesto.core.source import EVERYTHING, GRAPH_DEF, GraphSource, Source
 from pesto.core.step_parts import step_parts
-from pesto.inputs import cluster_file
+from pesto.inputs.cluster_file import cluster_names, load_cluster
 from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
 from pesto.tf.run.run_options import Batch, RunOptions
 from pesto.tf.step_facts import StepFacts, VariableTie
+from pesto.tf.tensorflow_start import hide_library_output
 
 if TYPE_CHECKING:
     from pesto.split.files.split_file import SplitFile
@@ -35,12 +39,9 @@ if TYPE_CHECKING:
     from pesto.tf.partition.partition_run import PartitionRunResult
     from pesto.tf.partition.partitioned import Partition
     from pesto.tf.run.planned_run import PlannedRunResult
-import os
 
-from pesto.core.errors import FileError
-from pesto.core.option import expect, expect_path
-from pesto.core.plans import plan_file
-from pesto.core.source import EVERYTHING
+GRAPH = "what pesto.load_graph returns"
+"""Words for a graph in remedies."""
 
 
 def load_graph(source: Source, *, quiet: bool = False) -> Graph:
@@ -64,7 +65,6 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
             return graph_file.load(file)
     precheck(source)
     from pesto.tf import named_sources
-    from pesto.tf.tensorflow_start import hide_library_output
 
     with hide_library_output(quiet=quiet):
         return named_sources.load_graph(source)
@@ -84,7 +84,6 @@ def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ..
         )
     precheck(source)
     from pesto.tf import named_sources
-    from pesto.tf.tensorflow_start import hide_library_output
 
     with hide_library_output(quiet=quiet):
         traced = named_sources.load_late_updates(source)
@@ -109,7 +108,6 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGr
         )
     precheck(source)
     from pesto.tf import named_sources
-    from pesto.tf.tensorflow_start import hide_library_output
 
     with hide_library_output(quiet=quiet):
         return named_sources.load_typed(source)
@@ -123,7 +121,6 @@ def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, TypedGrap
     _require_whole_step(source)
     precheck(source)
     from pesto.tf import named_sources
-    from pesto.tf.tensorflow_start import hide_library_output
 
     with hide_library_output(quiet=quiet):
         return named_sources.load_with_types(source)
@@ -141,6 +138,7 @@ def load_shapes(source: Source) -> "TypedGraph":
 
 def inspect_source(source: Source) -> StepFacts:
     """Inspect the step that `source` names, unplanned. Raise PestoError for one that is not found or traced."""
+    source.checked()
     precheck(source)
     if (source.micro_batches is None or source.pieces) and (source.file is None or source.file.suffix in GRAPH_DEF):
         from pesto.tf import named_sources
@@ -197,7 +195,6 @@ def run_split(
     """Run the step that `source` names whole and in parts (`pesto.tf.partition`); errors as of `run_plan`."""
     _require_executable(source)
     from pesto.tf import named_sources
-    from pesto.tf.tensorflow_start import hide_library_output
 
     with hide_library_output(quiet=True):
         return named_sources.run_parts(source, found, steps=steps, devices=devices, feeds=feeds)
@@ -207,7 +204,6 @@ def partition_split(found: "SplitFile", source: Source, devices: Sequence[str], 
     """Divide the graph of the step that `source` names as a split says. Raise UsageError when it has none."""
     _require_executable(source)
     from pesto.tf import named_sources
-    from pesto.tf.tensorflow_start import hide_library_output
 
     with hide_library_output(quiet=True):
         return named_sources.partition_source(source, found, devices, host)
@@ -230,6 +226,7 @@ def _require_whole_step(source: Source) -> None:
 
 
 def _require_executable(source: Source) -> None:
+    source.checked()
     _require_whole_step(source)
     precheck(source)
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
@@ -240,84 +237,90 @@ def _require_executable(source: Source) -> None:
         )
 
 
-def load_cluster(name: str) -> Cluster:
-    """Load a preset or a TOML file."""
-    return cluster_file.load_cluster(name)
-
-
-def plan_cluster(plan: Plan) -> str:
-    """Return the preset that the plan names, never a path: anybody may write a plan. Raise UsageError for others."""
-    made = plan.provenance
-    if made.cluster_origin.kind != "preset":
-        raise UsageError.build(f"the plan's cluster was {made.cluster_source!r}", remedy="give it as the cluster")
-    if made.cluster not in cluster_file.cluster_names():
-        raise UsageError.build(
-            f"the plan's cluster is {quoted(made.cluster)}, which is no preset", remedy="give it as the cluster"
-        )
-    return made.cluster
-
-
-def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> Costs:
+def load_costs(graph: Graph, cluster: Cluster, given: str | Path | Profile | None) -> Costs:
     """Return modelled costs, replaced by those of a profile, of its file, or of a file of the user's times (.csv)."""
+    expect("costs", given, str | Path | Profile | None, "a file of times, or what pesto.profile returns")
     costs = model_costs(graph, cluster)
-    if isinstance(given, Path) and given.suffix.lower() == SUFFIX:
-        costs = apply_user_times(graph, cluster, load_user_times(given), costs)
+    if isinstance(given, str | Path) and Path(given).suffix.lower() == SUFFIX:
+        costs = apply_user_times(graph, cluster, load_user_times(Path(given)), costs)
     elif given is not None:
-        profile = given if isinstance(given, Profile) else load_profile(given, graph)
+        profile = given if isinstance(given, Profile) else load_profile(Path(given), graph)
         costs = apply_profile(graph, cluster, profile, costs)
     return note_missing_peaks(graph, cluster, costs)
 
 
+def as_plan(plan: Plan | str | Path, name: str = "plan") -> Plan:
+    """Return the plan, or that of a file; errors as of `pesto.load_plan`."""
+    expect(name, plan, Plan | str | Path, "the file of a plan, or what pesto.solve returns")
+    return plan if isinstance(plan, Plan) else plan_file.load(expect_path(name, plan))
+
+
+def plan_inputs(
+    plan: Plan, graph: Graph, cluster: str | Path | Cluster | None, costs: str | Path | Profile | None
+) -> tuple[Cluster, Costs]:
+    """Return the cluster of a plan, the given one or else the preset that it names, and the costs of each op there."""
+    expect("graph", graph, Graph, GRAPH)
+    machine = load_cluster(plan_cluster(plan) if cluster is None else cluster)
+    return machine, load_costs(graph, machine, costs)
+
+
+def plan_cluster(plan: Plan) -> str:
+    """Return the preset that the plan names, never a path: anybody may write a plan. Raise UsageError for others."""
+    provenance = plan.provenance
+    if provenance.cluster_origin.kind != "preset":
+        raise UsageError.build(f"the plan's cluster was {provenance.cluster_source!r}", remedy="give it as the cluster")
+    if provenance.cluster not in cluster_names():
+        raise UsageError.build(
+            f"the plan's cluster is {quoted(provenance.cluster)}, which is no preset", remedy="give it as the cluster"
+        )
+    return provenance.cluster
+
+
 def plan_source(plan: Plan, source: Source) -> Source:
     """Return the graph that the options name, or else the built-in model that the plan names."""
-    made = plan.provenance
-    recorded = RecordedSource(GraphSource(made.graph_source, made.graph_origin), made.graph_batch, plan.feed_shapes)
-    return source_of(recorded, source, "the plan's graph", "when it was planned")
+    provenance = plan.provenance
+    recorded = GraphSource(provenance.graph_source, provenance.graph_origin)
+    named = recorded_source(source, recorded, provenance.graph_batch, plan.feed_shapes)
+    return named or _refuse_unnamed("the plan's graph", recorded, "when it was planned")
 
 
 def split_source(split: "SplitFile", source: Source) -> Source:
     """Return the step that the options name, or else the built-in model that the split names."""
-    recorded = RecordedSource(GraphSource(split.source, split.origin), split.batch, split.feed_shapes)
-    return source_of(recorded, source, "the split's step", "when it was split")
+    recorded = GraphSource(split.source, split.origin)
+    named = recorded_source(source, recorded, split.batch, split.feed_shapes)
+    return named or _refuse_unnamed("the split's step", recorded, "when it was split")
 
 
-class RecordedSource(NamedTuple):
-    """The graph that a file of a plan or a split says it was made of."""
+def recorded_source(
+    source: Source, recorded: GraphSource, size: int | None, shapes: tuple[str, ...] = ()
+) -> Source | None:
+    """Return the graph that the options name, or else the built-in model that a file says it was made of; else None.
 
-    source: GraphSource
-    """Source of the graph, with its origin."""
-    batch: int | None
-    """Batch size given where the graph leaves it open."""
-    feed_shapes: tuple[str, ...] = ()
-    """Shapes given for feeds and ops whose sizes the graph leaves open, as of `Graph.feed_shapes`."""
-
-
-def source_of(recorded: RecordedSource, source: Source, what: str, when: str) -> Source:
-    """Return the graph that the options name, or else the built-in model that a file says it was made of.
-
-    A batch size and the shapes of feeds that the options leave out are the file's, and so are the micro-batches of a
+    recorded, size, shapes: graph of the file, its batch size where the graph leaves that open, and shapes of feeds, as
+    of `Graph.feed_shapes`. What the options leave out of these is the file's, and so are the micro-batches of a
     function whose batch is cut.
     """
-    made, size, shapes = recorded
-    cut = made.origin.cut_function
+    named, cut = recorded.origin.model, recorded.origin.cut_function
+    if source == Source():
+        return named
     if cut is not None and source.function == cut.function:
         batch, pieces = source.batch or cut.batch, source.micro_batches or cut.micro_batches
         source = replace(source, batch=batch, micro_batches=pieces, late=cut.late, every=cut.every)
-    named = made.origin.model
     if source.model is not None and named is not None and source.model == named.model:
         size = named.batch
-    if source != Source() and source.batch is None and source.has_shapes:
+    if source.batch is None and source.has_shapes:
         source = replace(source, batch=size)
-    if source != Source() and source.takes_shapes:
+    if source.takes_shapes:
         given = source.shapes
         source = replace(source, shape=source.shape + tuple(x for x in shapes if x.rpartition("=")[0] not in given))
-    if source == Source():
-        if named is None:
-            function = made.origin.name if made.origin.kind == "function" else None
-            option = "--graph, --saved-model or --function" if function is None else f"--function {shown(function)}"
-            raise UsageError.build(f"{what} was {quoted(made)}", remedy=f"give it with {option}, as {when}")
-        return named
-    return source.checked()
+    return source
+
+
+def _refuse_unnamed(what: str, recorded: GraphSource, when: str) -> NoReturn:
+    """Raise UsageError for a graph that neither the options nor its file name."""
+    function = recorded.origin.name if recorded.origin.kind == "function" else None
+    option = "--graph, --saved-model or --function" if function is None else f"--function {shown(function)}"
+    raise UsageError.build(f"{what} was {quoted(recorded)}", remedy=f"give it with {option}, as {when}")
 
 
 def precheck(source: Source) -> None:
@@ -362,34 +365,3 @@ def precheck(source: Source) -> None:
             f"function {shown(source.function)}: the name of a module is wanted, not its path",
             remedy=f"give {shown(name)}, for example {there}pesto inspect {shlex.quote(name)}",
         )
-
-
-GRAPH = "what pesto.load_graph returns"
-"""Words for a graph in remedies."""
-
-
-def as_plan(plan: Plan | str | Path, name: str = "plan") -> Plan:
-    """Return the plan, or that of a file; errors as of `pesto.load_plan`."""
-    expect(name, plan, Plan | str | Path, "the file of a plan, or what pesto.solve returns")
-    return plan if isinstance(plan, Plan) else plan_file.load(expect_path(name, plan))
-
-
-def as_cluster(cluster: str | Path | Cluster) -> Cluster:
-    """Return the cluster, or that of a name or file; errors as of `pesto.load_cluster`."""
-    expect("cluster", cluster, str | Path | Cluster, "a preset's name, a file, or a Cluster")
-    return cluster if isinstance(cluster, Cluster) else load_cluster(str(cluster))
-
-
-def as_costs(graph: Graph, cluster: Cluster, costs: str | Path | Profile | None) -> Costs:
-    """Return the costs of each op on each device, modelled where no profile and no file of times is given."""
-    expect("costs", costs, str | Path | Profile | None, "a file of times, or what pesto.profile returns")
-    return load_costs(graph, cluster, Path(costs) if isinstance(costs, str) else costs)
-
-
-def as_cluster_and_costs(
-    graph: Graph, cluster: str | Path | Cluster, costs: str | Path | Profile | None
-) -> tuple[Cluster, Costs]:
-    """Return the cluster, and the costs of each op on its devices."""
-    expect("graph", graph, Graph, GRAPH)
-    machine = as_cluster(cluster)
-    return machine, as_costs(graph, machine, costs)

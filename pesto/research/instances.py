@@ -6,7 +6,8 @@ from pesto.core.costs.analytical import LaunchCost, split_launches
 from pesto.core.problem import TICK_S, add_launches
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs, load_graph
 from pesto.planning.coarsen import coarsen, contract
 from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.quick_candidates import baselines, multilevel

@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 from pesto.choosing.comparison.contest import Comparison, MethodEntry
 from pesto.choosing.whatif.points import Sweep
-from pesto.choosing.whatif.rerun import Simulation, add_trust, rerun
+from pesto.choosing.whatif.rerun import Simulation, add_trust
 from pesto.core.cluster import Cluster
 from pesto.core.costs import measured as measured_costs
 from pesto.core.costs.measured import Profile
-from pesto.core.errors import UsageError
 from pesto.core.graph import Graph
 from pesto.core.option import (
     expect,
@@ -25,22 +24,21 @@ from pesto.core.option import (
     with_options_of,
 )
 from pesto.core.plans import plan_file
-from pesto.core.plans.plan import PER_EDGE, Plan, verify
-from pesto.core.plans.statements import needed_costs, unconfirmed_statements
+from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings, SettingsOptions
 from pesto.core.source import Source
+from pesto.inputs import cluster_file
 from pesto.inputs import load as inputs
 from pesto.inputs.from_networkx import graph_from_networkx
-from pesto.inputs.load import GRAPH, as_cluster, as_cluster_and_costs, as_plan
-from pesto.planning.solving.candidates import formulate
+from pesto.inputs.load import GRAPH, as_plan
 from pesto.planning.solving.tracker import Incumbent, Watch
 from pesto.planning.solving.trust import ErrorModel
 from pesto.reporting.explaining.explanation import ExplainContext, explain
+from pesto.verbs import artifacts
 from pesto.verbs.plan_step import compare_step, plan_step, sweep_step
 from pesto.verbs.programs import apply, logical_cpus, pipeline, place, record, rewrite
 from pesto.verbs.requests import CompareRequest, Context, SolveRequest, SweepRequest
 from pesto.verbs.verb_options import CompareKeywords, CompareOptions, SweepKeywords, SweepOptions
-from solvers import Problem
 
 __all__ = [
     "Cluster", "Comparison", "Graph", "Incumbent", "Plan", "Profile", "Settings", "Simulation", "Sweep", "apply",
@@ -89,7 +87,7 @@ def load_cluster(cluster: str | Path) -> Cluster:
 
     UsageError for a name that is neither, InputError for a file that is refused, FileError for one that is unreadable.
     """
-    return as_cluster(cluster)
+    return cluster_file.load_cluster(cluster)
 
 
 @with_options_of(Settings)
@@ -122,10 +120,10 @@ def solve(
     )  # fmt: skip
     context = _Watched(expect_listener("on_incumbent", on_incumbent))
     expect("graph", graph, Graph, GRAPH)
-    found = plan_step(request, context)
-    for remark in found.outcome.remarks:
+    solved = plan_step(request.opened(), context)
+    for remark in solved.outcome.remarks:
         logging.getLogger("pesto").warning("%s", remark)
-    return replace(found.outcome.plan, reader=ExplainContext(graph=graph, cluster=found.cluster, costs=costs))
+    return replace(solved.outcome.plan, reader=ExplainContext(graph=graph, cluster=solved.cluster, costs=costs))
 
 
 class _Watched(Context):
@@ -137,29 +135,6 @@ class _Watched(Context):
     @contextmanager
     def watching(self) -> Iterator[Watch]:
         yield self._hear
-
-
-class CheckedProblem(NamedTuple):
-    """A verified plan's step on its cluster."""
-
-    problem: Problem
-    """The step in ticks, which the plan was verified on."""
-    cluster: Cluster
-    unconfirmed: dict[str, Any]
-    """Statements of the plan that nothing at hand confirms, by key of its provenance."""
-
-
-def check_plan(
-    plan: Plan, graph: Graph, *, cluster: str | Path | Cluster | None, costs: str | Path | Profile | None
-) -> CheckedProblem:
-    """Verify a plan on its graph, and return the problem that it was verified on; errors as of `check`."""
-    machine, op_costs = as_cluster_and_costs(graph, inputs.plan_cluster(plan) if cluster is None else cluster, costs)
-    if costs is None and (wanted := needed_costs(plan)):
-        raise UsageError(f"the plan rests on {wanted} as costs")
-    settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
-    problem = formulate(graph, op_costs, machine, settings, plan.pins)
-    verify(plan, graph, problem, machine)
-    return CheckedProblem(problem, machine, unconfirmed_statements(plan, graph, machine, op_costs))
 
 
 def check(
@@ -177,7 +152,7 @@ def check(
     VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
     or the costs have to be given.
     """
-    return check_plan(as_plan(plan), graph, cluster=cluster, costs=costs).unconfirmed
+    return artifacts.check_plan(as_plan(plan), graph, cluster=cluster, costs=costs).left
 
 
 def simulate(
@@ -201,15 +176,8 @@ def simulate(
     a device, InfeasibleError when the variables alone exceed its memory; and what `check` raises, where the plan's own
     cluster and costs are at hand.
     """
-    errors, found = None if noise is None else ErrorModel(noise=noise, draws=draws, seed=seed), as_plan(plan)
-    # Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be.
-    made = found.provenance
-    own = inputs.plan_cluster(found) if cluster is None or made.cluster_origin.kind == "preset" else None
-    priced = costs if needed_costs(found) else None
-    if own is not None and (priced is None or as_cluster_and_costs(graph, own, priced)[1].source == made.costs):
-        check(found, graph, cluster=own, costs=priced)
-    machine, op_costs = as_cluster_and_costs(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
-    return add_trust(rerun(found, graph, machine, op_costs), errors)
+    errors = None if noise is None else ErrorModel(noise=noise, draws=draws, seed=seed)
+    return add_trust(artifacts.simulate_plan(as_plan(plan), graph, cluster=cluster, costs=costs), errors)
 
 
 @with_options_of(CompareOptions)
@@ -300,7 +268,7 @@ def profile(
         shape=expect_names("shape", shape),
     )  # fmt: skip
     given = feeds if isinstance(feeds, Mapping) else optional_path("feeds", feeds)
-    return inputs.profile_source(source.checked(), iterations, keep_disturbed=keep_disturbed, feeds=given)
+    return inputs.profile_source(source, iterations, keep_disturbed=keep_disturbed, feeds=given)
 
 
 def save_profile(profile: Profile, graph: Graph, path: str | Path) -> None:

@@ -1,34 +1,34 @@
 """Plans, splits and patterns as one noun, an artifact: read, saved, verified and described by the same functions."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pesto.choosing.whatif.rerun import Simulation
-from pesto.core.errors import InputError
+from pesto.choosing.whatif.rerun import Simulation, rerun
+from pesto.core.cluster import Cluster
+from pesto.core.costs.measured import Profile
+from pesto.core.errors import InputError, UsageError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
 from pesto.core.files.json import format_of
 from pesto.core.files.solver_files import read_pattern, save_pattern
 from pesto.core.graph import Graph
 from pesto.core.plans import plan_file
 from pesto.core.plans.execution_modes import ModePrediction, order_worth, predict_intended_mode
-from pesto.core.plans.plan import Plan, claimant, recompute_bound
-from pesto.core.plans.statements import NOT_CHECKED
+from pesto.core.plans.plan import PER_EDGE, Plan, claimant, recompute_bound
+from pesto.core.plans.plan import verify as verify_plan
+from pesto.core.plans.statements import NOT_CHECKED, needed_costs, unconfirmed_statements
 from pesto.core.quantities import duration, percent, plural, size
+from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
 from pesto.core.source import Source
-from pesto.inputs.load import (
-    load_graph,
-    load_shapes,
-    plan_source,
-    split_source,
-)
+from pesto.inputs.load import load_graph, load_shapes, plan_cluster, plan_inputs, plan_source, split_source
 from pesto.pipelining import pattern_certificate
 from pesto.pipelining.pipeline import AT_ONCE
-from pesto.reporting.explaining.explanation import Explanation
+from pesto.planning.solving.candidates import formulate
+from pesto.reporting.explaining import explanation
 from pesto.reporting.show.facts import PATTERN, PLAN, SPLIT, artifact_keys, enforced_keys, enforced_line, plan_keys
 from pesto.reporting.show.html_report import ReportedPlan, html_report
 from pesto.reporting.show.lines import paragraph
@@ -38,13 +38,12 @@ from pesto.split.files import split_check
 from pesto.split.files.split_file import KIND as SPLIT_KIND
 from pesto.split.files.split_file import SplitFile, dumps_split_file, loads_split
 from pesto.split.typed_graph import TypedGraph
-from pesto.verbs import api
 from solvers import Problem, relative_gap
 from solvers.pipelining.pattern_json import KIND as PATTERN_KIND
 from solvers.pipelining.pattern_json import PatternInstance
 
 Artifact = Plan | SplitFile | PatternInstance
-"""What `pesto solve`, `pesto split` and `pesto pipeline` write."""
+"""A result that `pesto solve`, `pesto split` or `pesto pipeline` writes."""
 BOUND_SECONDS = 600.0
 """Seconds for finding all bounds of a split once more."""
 UNUSED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -79,7 +78,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenStep:
-    """What a user names beside an artifact: its step, cluster and costs, each by default what the artifact names."""
+    """Inputs that a user names beside an artifact, each by default the one that the artifact names."""
 
     source: Source = Source()  # noqa: RUF009 - frozen
     cluster: str | None = None
@@ -160,18 +159,15 @@ def as_object(artifact: Artifact) -> dict[str, Any]:
 
 
 def verify(artifact: Artifact, given: GivenStep, called: str, *, certificate: bool = False) -> "Checked":
-    """Verify an artifact on its step, and with `certificate` its bounds; what is confirmed, for pages and JSON.
+    """Verify an artifact on its step, and with `certificate` its bounds; return what is confirmed.
 
     MismatchError when it is of another step, VerificationError when it is invalid, UsageError when step, cluster or
     costs have to be given.
     """
     match artifact:
         case Plan():
-            graph = given.graph_of(artifact)
-            problem, _, left = api.check_plan(artifact, graph, cluster=given.cluster, costs=given.costs)
-            return CheckedPlan(
-                plan=artifact, called=called, certificate=certificate, graph=graph, problem=problem, left=left
-            )
+            checked = check_plan(artifact, given.graph_of(artifact), cluster=given.cluster, costs=given.costs)
+            return replace(checked, called=called, certificate=certificate)
         case SplitFile():
             shaped = given.read_shapes(split_source(artifact, given.source))
             split_check.verify_split(artifact, shaped)
@@ -182,21 +178,54 @@ def verify(artifact: Artifact, given: GivenStep, called: str, *, certificate: bo
     return CheckedPattern(pattern=artifact, called=called, known=known)
 
 
+def check_plan(
+    plan: Plan, graph: Graph, *, cluster: str | Path | Cluster | None, costs: str | Path | Profile | None
+) -> "CheckedPlan":
+    """Verify a plan on its graph; errors as of `pesto.check`."""
+    machine, op_costs = plan_inputs(plan, graph, cluster, costs)
+    if costs is None and (wanted := needed_costs(plan)):
+        raise UsageError(f"the plan rests on {wanted} as costs")
+    settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
+    problem = formulate(graph, op_costs, machine, settings, plan.pins)
+    verify_plan(plan, graph, problem, machine)
+    left = unconfirmed_statements(plan, graph, machine, op_costs)
+    return CheckedPlan(plan=plan, graph=graph, cluster=machine, problem=problem, left=left)
+
+
 def simulate(plan: Plan, given: GivenStep) -> tuple[Graph, Simulation]:
     """Return the graph of a plan and its step as the simulator predicts it, on another cluster where one is given."""
     graph = given.graph_of(plan)
-    return graph, api.simulate(plan, graph, cluster=given.cluster, costs=given.costs)
+    return graph, simulate_plan(plan, graph, cluster=given.cluster, costs=given.costs)
 
 
-def explain(plan: Plan, given: GivenStep, op: str | None) -> Explanation:
+def simulate_plan(
+    plan: Plan, graph: Graph, *, cluster: str | Path | Cluster | None, costs: str | Path | Profile | None
+) -> Simulation:
+    """Return the step of a plan on its graph as the simulator predicts it; errors as of `pesto.simulate`."""
+    # Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be.
+    provenance = plan.provenance
+    own = plan_cluster(plan) if cluster is None or provenance.cluster_origin.kind == "preset" else None
+    priced = costs if needed_costs(plan) else None
+    if own is not None and (priced is None or plan_inputs(plan, graph, own, priced)[1].source == provenance.costs):
+        check_plan(plan, graph, cluster=own, costs=priced)
+    return rerun(plan, graph, *plan_inputs(plan, graph, cluster, costs))
+
+
+def explain(plan: Plan, given: GivenStep, op: str | None) -> explanation.Explanation:
     """Return why the step of a plan takes as long as it does."""
-    return api.explain(plan, given.graph_of(plan), cluster=given.cluster, costs=given.costs, op=op)
+    return explanation.explain(plan, given.graph_of(plan), cluster=given.cluster, costs=given.costs, op=op)
 
 
 def report(plans: Sequence[tuple[str, Plan]], given: GivenStep) -> tuple[Graph, bytes]:
     """Return the graph of plans, by label, and one HTML page of them; all are verified first."""
-    graph = given.graph_of(plans[0][1])
-    return graph, html_report(graph, [_reported(label, plan, graph, given) for label, plan in plans])
+    graph, reported = given.graph_of(plans[0][1]), []
+    for label, plan in plans:
+        checked = check_plan(plan, graph, cluster=given.cluster, costs=given.costs)
+        worth = order_worth(checked.problem, plan.schedule.device, plan.rank)
+        reported.append(
+            ReportedPlan(label=label, plan=plan, cluster=checked.cluster, problem=checked.problem, order=worth)
+        )
+    return graph, html_report(graph, reported)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -204,23 +233,33 @@ class CheckedPlan:
     """A plan that is verified on its graph."""
 
     plan: Plan
-    called: str
-    """Its file."""
-    certificate: bool
-    """Whether its bound was asked for."""
     graph: Graph
+    cluster: Cluster
     problem: Problem
-    """The step that it was checked against."""
+    """The step in ticks that the plan was verified on."""
     left: dict[str, Any]
-    """What it states and nothing at hand confirms."""
+    """Statements of the plan that nothing at hand confirms, by key of its provenance."""
+    called: str = ""
+    """Name of its file."""
+    certificate: bool = False
+    """True if its bound was asked for."""
 
     def as_object(self) -> dict[str, Any]:
         """Return the keys of `pesto check --json`; with a certificate those of the bound, too."""
-        said = {**plan_keys(self.plan), "valid": True, "ops": self.graph.ops, "plan": self.called}
-        said |= enforced_keys(self._meant())
-        if self.certificate:
-            said |= {**_certificate(self.plan, self.problem), "not_checked": self.left}
-        return said
+        plan, provenance = self.plan, self.plan.provenance
+        keys = {**plan_keys(plan), "valid": True, "ops": self.graph.ops, "plan": self.called}
+        keys |= enforced_keys(self._intended_mode())
+        if not self.certificate:
+            return keys
+        evidence = provenance.lower_bound_evidence
+        keys |= {
+            "lower_bound": provenance.lower_bound_name, "lower_bound_of": "full graph",
+            "claims": 0 if evidence is None else len(evidence.claims),
+        }  # fmt: skip
+        if solver := claimant(provenance.lower_bound_name):
+            ticks, name = recompute_bound(plan, self.problem)
+            keys |= {"claimed_by": solver, "recomputed_bound_s": ticks * plan.tick_s, "recomputed_bound": name}
+        return {**keys, "not_checked": self.left}
 
     def summary(self) -> dict[str, Any]:
         """Return the result of a job that checks it."""
@@ -228,55 +267,36 @@ class CheckedPlan:
 
     def page(self) -> str:
         """Return what `pesto check` prints."""
-        ops, meant, called = plural(self.graph.ops, "op"), self._meant(), self.called
-        lines = [paragraph(f"{called}: valid; {ops}, {duration(self.plan.makespan_s)} predicted", 2)]
-        lines += [enforced_line(meant)] if meant is not None else []
-        if self.certificate:
-            lines.append(paragraph(f"{called}: {_plan_bound(self.plan, self.problem)}", 2))
-            lines.append(paragraph(f"{called}: {NOT_CHECKED}: {', '.join(self.left)}", 2))
+        plan, called, mode = self.plan, self.called, self._intended_mode()
+        lines = [
+            paragraph(f"{called}: valid; {plural(self.graph.ops, 'op')}, {duration(plan.makespan_s)} predicted", 2)
+        ]
+        lines += [enforced_line(mode)] if mode is not None else []
+        if not self.certificate:
+            return "\n".join(lines)
+        name, evidence = plan.provenance.lower_bound_name, plan.provenance.lower_bound_evidence
+        bound = f"lower bound {duration(plan.provenance.lower_bound_ticks * plan.tick_s)} on the full graph by {name}"
+        how = ""
+        if evidence is not None:
+            how = f" ({len(evidence.claims)} claims on {len(evidence.anchors)} anchors, checked)"
+        if solver := claimant(name):
+            ticks, by = recompute_bound(plan, self.problem)
+            gap = percent(relative_gap(plan.schedule.makespan, ticks))
+            how = (
+                f", which is the word of {solver}: it has no certificate, and nothing here proves it"
+                f" - recomputed: {duration(ticks * plan.tick_s)} by {by}, gap {gap}"
+            )
+        lines.append(paragraph(f"{called}: {bound}{how}; gap {percent(plan.gap)}", 2))
+        lines.append(paragraph(f"{called}: {NOT_CHECKED}: {', '.join(self.left)}", 2))
         return "\n".join(lines)
 
-    def _meant(self) -> ModePrediction | None:
-        """Return the step in the way in which it is meant to be run; None where that has the whole order."""
+    def _intended_mode(self) -> ModePrediction | None:
+        """Predict the step in the way in which it is meant to be run; None where that has the whole order."""
         plan, graph = self.plan, self.graph
         if not graph.way and not plan.placement_only:
             return None
         timeline = Timeline(problem=self.problem, schedule=plan.schedule)
         return predict_intended_mode(graph, timeline, plan.rank, order=not plan.placement_only)
-
-
-def _certificate(plan: Plan, problem: Problem) -> dict[str, object]:
-    """Return the bound, what of it follows from the plan and the problem alone, and which solver claims the rest."""
-    made, claim = plan.provenance, {}
-    if solver := claimant(made.lower_bound_name):
-        sure, by = recompute_bound(plan, problem)
-        claim = {"claimed_by": solver, "recomputed_bound_s": sure * plan.tick_s, "recomputed_bound": by}
-    return {
-        "lower_bound": made.lower_bound_name,
-        "lower_bound_of": "full graph",
-        "claims": 0 if made.lower_bound_evidence is None else len(made.lower_bound_evidence.claims),
-        **claim,
-    }
-
-
-def _plan_bound(plan: Plan, problem: Problem) -> str:
-    made = plan.provenance
-    ticks, name, evidence = made.lower_bound_ticks, made.lower_bound_name, made.lower_bound_evidence
-    bound = f"lower bound {duration(ticks * plan.tick_s)} on the full graph by {name}"
-    how = "" if evidence is None else f" ({len(evidence.claims)} claims on {len(evidence.anchors)} anchors, checked)"
-    if solver := claimant(name):
-        sure, by = recompute_bound(plan, problem)
-        gap = percent(relative_gap(plan.schedule.makespan, sure))
-        how = f", which is the word of {solver}: it has no certificate, and nothing here proves it"
-        how += f" - recomputed: {duration(sure * plan.tick_s)} by {by}, gap {gap}"
-    return f"{bound}{how}; gap {percent(plan.gap)}"
-
-
-def _reported(label: str, plan: Plan, graph: Graph, given: GivenStep) -> ReportedPlan:
-    """Verify a plan, and return it with its step in ticks, as a page shows it."""
-    problem, machine, _ = api.check_plan(plan, graph, cluster=given.cluster, costs=given.costs)
-    worth = order_worth(problem, plan.schedule.device, plan.rank)
-    return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -286,17 +306,31 @@ class CheckedSplit:
     split: SplitFile
     shaped: TypedGraph
     certificate: bool
-    """Whether its bounds were asked for."""
+    """True if its bounds were asked for."""
     bounds: split_check.SplitBounds | None
     """Its bounds, found once more; None where its method gives none, and where they were not asked for."""
 
     def as_object(self) -> dict[str, Any]:
         """Return the keys of `pesto check --json`; with a certificate those of the bounds, too."""
-        split = self.split
-        said = {**as_object(split), "valid": True, "executed": False, "split": split.what, "ops": self.shaped.ops,
+        split, bounds = self.split, self.bounds
+        keys = {**as_object(split), "valid": True, "executed": False, "split": split.what, "ops": self.shaped.ops,
                 "factors": list(split.factors), "bytes": split.bytes,
                 "params_per_worker_bytes": split.params_per_worker_bytes}  # fmt: skip
-        return {**said, **(_split_bounds(split, self.bounds) if self.certificate else {})}
+        if not self.certificate:
+            return keys
+        again = bounds.recomputed if bounds else [None] * len(split.cuts)
+        return keys | {
+            "status": split.status,
+            "bound_bytes": split.bound_bytes,
+            "recomputed_bound_bytes": bounds.recomputed[-1] if bounds else None,
+            "bound_confirmed": bounds is not None and bounds.confirmed,
+            "cuts": [
+                {**msgspec.to_builtins(cut), "recomputed_bound_bytes": bound}
+                for cut, bound in zip(split.cuts, again, strict=True)
+            ],
+            "rests_on": list(bounds.rests_on) if bounds else [],
+            "not_checked": split_check.unconfirmed_claims(split, bounds),
+        }
 
     def summary(self) -> dict[str, Any]:
         """Return the result of a job that checks it."""
@@ -313,40 +347,25 @@ class CheckedSplit:
         ]
         lines += ["not executed: this is about ways, layouts and bytes; pesto run compares what the parts compute"]
         if self.certificate:
-            lines += [
-                _split_bound(split, self.bounds),
-                f"{NOT_CHECKED}: {', '.join(split_check.unconfirmed_claims(split, self.bounds))}",
-            ]
+            unconfirmed = split_check.unconfirmed_claims(split, self.bounds)
+            lines += [self._bound_text(), f"{NOT_CHECKED}: {', '.join(unconfirmed)}"]
         return "\n".join(paragraph(f"{split.what}: {line}", 2) for line in lines)
 
-
-def _split_bounds(split: SplitFile, bounds: split_check.SplitBounds | None) -> dict[str, Any]:
-    return {
-        "status": split.status,
-        "bound_bytes": split.bound_bytes,
-        "recomputed_bound_bytes": bounds.recomputed[-1] if bounds else None,
-        "bound_confirmed": bounds is not None and bounds.confirmed,
-        "cuts": [
-            {**msgspec.to_builtins(cut), "recomputed_bound_bytes": bound}
-            for cut, bound in zip(split.cuts, bounds.recomputed if bounds else [None] * len(split.cuts), strict=True)
-        ],
-        "rests_on": list(bounds.rests_on) if bounds else [],
-        "not_checked": split_check.unconfirmed_claims(split, bounds),
-    }
-
-
-def _split_bound(split: SplitFile, bounds: split_check.SplitBounds | None) -> str:
-    """Return in words what is known of the bound, and what that rests on."""
-    claim = f"lower bound {size(split.bound_bytes)}"
-    if bounds is None and not split.bound_bytes:
-        return f"no bound is known of a split by the method {split.method}"
-    if bounds is None:
-        return f"{claim}, which is the word of the method {split.method}: its cuts were not made one by one"
-    after = " after the cuts before it, for each cut" if len(split.cuts) > 1 else ""
-    known = "confirmed" if bounds.confirmed else f"not confirmed, only {size(bounds.recomputed[-1])} of the last cut"
-    number, least, value = least_known([(cut.bound_bytes, cut.bytes) for cut in split.cuts])
-    wide = f" (cut {number} has {size(least)}, of {size(value)})" if number < len(split.cuts) else ""
-    return f"{claim}{after}{wide}: {known}, by solving again; that rests on {', '.join(bounds.rests_on)}"
+    def _bound_text(self) -> str:
+        """Return in words what is known of the bound, and what that rests on."""
+        split, bounds = self.split, self.bounds
+        claim = f"lower bound {size(split.bound_bytes)}"
+        if bounds is None and not split.bound_bytes:
+            return f"no bound is known of a split by the method {split.method}"
+        if bounds is None:
+            return f"{claim}, which is the word of the method {split.method}: its cuts were not made one by one"
+        after = " after the cuts before it, for each cut" if len(split.cuts) > 1 else ""
+        known = (
+            "confirmed" if bounds.confirmed else f"not confirmed, only {size(bounds.recomputed[-1])} of the last cut"
+        )
+        number, least, value = least_known([(cut.bound_bytes, cut.bytes) for cut in split.cuts])
+        wide = f" (cut {number} has {size(least)}, of {size(value)})" if number < len(split.cuts) else ""
+        return f"{claim}{after}{wide}: {known}, by solving again; that rests on {', '.join(bounds.rests_on)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -355,21 +374,21 @@ class CheckedPattern:
 
     pattern: PatternInstance
     called: str
-    """Its file."""
+    """Name of its file."""
     known: pattern_certificate.PatternBounds | None
     """Its bounds, where they were asked for."""
 
     def as_object(self) -> dict[str, Any]:
         """Return the keys of `pesto check --json`; with a certificate those of the bounds, too."""
-        found, known, pattern = self.pattern, self.known, self.pattern.pattern
-        said = {**as_object(found), "valid": True, "pattern": self.called, "schedule": found.schedule,
-                "layers": found.of.chain.layers, "devices": found.allocation.devices, "k": pattern.k, "T": pattern.T,
-                **period_object("period", pattern.period), "memory_bytes": found.memory,
-                "memory_model": found.model.value}  # fmt: skip
-        bounds = {} if known is None else {
-            "bound": bound_object(known.bound), "stage_bound": bound_object(known.stage_bound), "period_gap": known.gap,
-        }  # fmt: skip
-        return {**said, **bounds}
+        instance, known, pattern = self.pattern, self.known, self.pattern.pattern
+        keys = {**as_object(instance), "valid": True, "pattern": self.called, "schedule": instance.schedule,
+                "layers": instance.of.chain.layers, "devices": instance.allocation.devices, "k": pattern.k,
+                "T": pattern.T, **period_object("period", pattern.period), "memory_bytes": instance.memory,
+                "memory_model": instance.model.value}  # fmt: skip
+        if known is not None:
+            keys |= {"bound": bound_object(known.bound), "stage_bound": bound_object(known.stage_bound)}
+            keys |= {"period_gap": known.gap}
+        return keys
 
     def summary(self) -> dict[str, Any]:
         """Return the result of a job that checks it."""
@@ -377,11 +396,12 @@ class CheckedPattern:
 
     def page(self) -> str:
         """Return what `pesto check` prints."""
-        found, known = self.pattern, self.known
+        instance, known, limits = self.pattern, self.known, self.pattern.machines.limits
+        limit = "without a limit" if limits[0] is None else f"of {limits[0]}"
         lines = [
-            f"valid; {plural(found.of.chain.layers, 'layer')} on {plural(found.allocation.devices, 'device')}, "
-            f"{ticks_text(found.pattern.period)} ticks a batch, at most {found.peaks.max()} bytes "
-            f"{_room(found.machines.limits)} on a device"
+            f"valid; {plural(instance.of.chain.layers, 'layer')} on {plural(instance.allocation.devices, 'device')}, "
+            f"{ticks_text(instance.pattern.period)} ticks a batch, at most {instance.peaks.max()} bytes "
+            f"{'(each within its own)' if len(set(limits)) > 1 else limit} on a device"
         ]
         if known is not None:
             at_once = " that does each half at once" if known.stage_bound.name == AT_ONCE else ""
@@ -390,12 +410,6 @@ class CheckedPattern:
                 f"none of these stages{at_once} is below {bound_text(known.stage_bound)}"
             ]
         return "\n".join(paragraph(f"{self.called}: {line}", 2) for line in lines)
-
-
-def _room(limits: list[int | None]) -> str:
-    if len(set(limits)) > 1:
-        return "(each within its own)"
-    return "without a limit" if limits[0] is None else f"of {limits[0]}"
 
 
 Checked = CheckedPlan | CheckedSplit | CheckedPattern

@@ -13,7 +13,8 @@ from pesto.core.files.solver_files import load_chain, save_pattern
 from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import save
 from pesto.core.source import Source
-from pesto.inputs.load import as_cluster, load_late
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_late
 from pesto.pipelining.late_pipeline import pipeline_without_flush
 from pesto.pipelining.max_load import MaxLoad, chain_layers, spread_layers, step_layers
 from pesto.pipelining.pattern_certificate import chosen_pattern
@@ -32,7 +33,8 @@ from pesto.reporting.show.pipeline_page import (
     step_object,
     step_page,
 )
-from pesto.verbs.requests import Context, PipelineRequest, read_step
+from pesto.verbs.plan_step import read_step
+from pesto.verbs.requests import Context, PipelineRequest
 from solvers.pipelining.chain import Machines, MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 
@@ -183,7 +185,7 @@ def pipeline_step(request: PipelineRequest, context: Context) -> PipelinedStep:
             staged, staged.request(k=options.k, seconds=seconds, contiguous=contiguous), name, search_s
         )
     else:
-        cluster = as_cluster(request.cluster)  # before the step, which takes seconds to read
+        cluster = load_cluster(request.cluster)  # before the step, which takes seconds to read
         if options.search_s:
             raise UsageError.build("search is for steps with a flush", remedy="leave it out, or let the step flush")
         source = request.step()
@@ -210,7 +212,7 @@ def spread_step(request: PipelineRequest, context: Context) -> SpreadLayers:
 
 
 def _staged(request: PipelineRequest, context: Context) -> StagedStep:
-    cluster = as_cluster(request.cluster)  # before the step, which takes seconds to read
+    cluster = load_cluster(request.cluster)  # before the step, which takes seconds to read
     source = request.step()
     if isinstance(source, Graph):
         return StagedStep.of(source, cluster, request.micro_batches)

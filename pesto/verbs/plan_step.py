@@ -25,36 +25,27 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan_file import dumps, save
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import as_cluster, as_costs, load_both, load_cluster, load_shaped, load_shapes
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_both, load_costs, load_graph, load_shaped, load_shapes
+from pesto.planning.solving.background_compiler import shared_compiler
 from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.interrupt import hold
 from pesto.reporting.show.html_report import html_report, report_solve
-from pesto.reporting.show.solve_report import following_command, solve_object, solve_page
+from pesto.reporting.show.solve_report import InputNames, solve_object, solve_page
 from pesto.reporting.show.split_page import choice_object, choice_page, split_object, split_page
 from pesto.split.division import refuse_undescribed, undescribed_types
 from pesto.split.files.split_file import dumps_split, save_split
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide_with_or_without_halo, parse_factors
 from pesto.split.typed_graph import TypedGraph
-from pesto.verbs.requests import CompareRequest, Context, SolveRequest, SplitRequest, SweepRequest, read_step
+from pesto.verbs.requests import CompareRequest, Context, OpenedRequest, SplitRequest, SweepRequest
 from solvers import FAILED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
-    """The inputs as the user calls them, for the commands that a page names."""
-
-    source: Source
-    cluster: str
-    """Preset or file of the cluster."""
-    costs: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solved:
     """A placement that was found, with everything that is said of it."""
 
-    request: SolveRequest
     graph: Graph
     cluster: Cluster
     outcome: SolveOutcome
@@ -62,7 +53,7 @@ class Solved:
     """Seconds of each stage; the caller adds those of writing."""
 
     is_plan = True
-    """Whether the result is a placement."""
+    """True where the result is a placement."""
 
     @property
     def interrupted(self) -> bool:
@@ -89,10 +80,9 @@ class Solved:
         """Return what --json prints; `out` and `report` are where the plan and its page are."""
         return solve_object(self.outcome, self.stages_s, out, report)
 
-    def page(self, named: Named, out: Path, report: Path | None = None) -> str:
+    def page(self, inputs: InputNames, out: Path, report: Path | None = None) -> str:
         """Return what is printed for people."""
-        after = following_command(named.source, named.cluster, named.costs, out, report)
-        return solve_page(self.outcome, self.stages_s, out, after, report)
+        return solve_page(self.outcome, self.stages_s, out, inputs, report)
 
     def html(self, name: str) -> bytes:
         """Return the plan as a page of HTML, under the name of its file."""
@@ -115,7 +105,7 @@ class Solved:
 class Chosen:
     """The shortest of placements and splits, and all that were tried."""
 
-    request: SolveRequest
+    request: OpenedRequest
     graph: Graph
     choice: StrategyChoice
 
@@ -148,9 +138,9 @@ class Chosen:
         """Return what --json prints."""
         return choice_object(self.choice, out)
 
-    def page(self, named: Named, out: Path) -> str:
+    def page(self, inputs: InputNames, out: Path) -> str:
         """Return what is printed for people."""
-        return choice_page(self.choice, out, named.source, named.cluster)
+        return choice_page(self.choice, out, inputs)
 
     def summary(self) -> dict[str, Any]:
         """Return the figures of the result of a job."""
@@ -165,59 +155,64 @@ class Chosen:
         }
 
 
-def plan_step(request: SolveRequest, context: Context) -> Solved:
+def plan_step(request: OpenedRequest, context: Context) -> Solved:
     """Find a placement and an order; errors as of `pesto.solve`.
 
     Ctrl-C ends the search, and the best plan so far is the result.
     """
-    request, started_s = request.opened(), context.startup_s()
-    began = time.perf_counter()
+    started_s, began = context.startup_s(), time.perf_counter()
     graph = read_step(request.source, context)
     loaded = time.perf_counter()
-    cluster = _cluster(request)
-    costs = as_costs(graph, cluster, request.costs)
+    costs = load_costs(graph, request.cluster, request.costs)
     costed = time.perf_counter()
     spent_s = context.counted_s((started_s or 0.0) + costed - loaded, request.settings)
-    before = request.earlier()._replace(spent_s=spent_s)
     stages_s = {} if started_s is None else {"start": started_s}
     stages_s |= {"graph": loaded - began, "costs": costed - loaded}
     with context.watching() as watch:
-        outcome = solve(graph, cluster, costs, request.settings, watch, before)
-        found = Solved(
-            request=request, graph=graph, cluster=cluster, outcome=outcome, stages_s=stages_s | outcome.stages_s
-        )
-        context.keep_result(found)
-    return found
+        earlier = request.earlier._replace(spent_s=spent_s)
+        outcome = solve(graph, request.cluster, costs, request.settings, watch, earlier)
+        solved = Solved(graph=graph, cluster=request.cluster, outcome=outcome, stages_s=stages_s | outcome.stages_s)
+        context.keep_result(solved)
+    return solved
 
 
-def choose_kind(request: SolveRequest, context: Context) -> Chosen:
+def read_step(source: Source | Graph, context: Context) -> Graph:
+    """Return the graph of a step, and compile meanwhile what its solve needs; errors as of `load_graph`."""
+    if isinstance(source, Graph):
+        return source
+    shared_compiler()
+    context.begin_reading()
+    return context.accept(load_graph(source, quiet=context.quiet))
+
+
+def choose_kind(request: OpenedRequest, context: Context) -> Chosen:
     """Find the shortest of placements and of the splits of `request.split`; errors as of `choose` and `cuts_of`.
 
     Ctrl-C ends the search, and the shortest so far is the result.
     """
-    cluster, settings = _cluster(request.opened()), request.settings
+    cluster, settings = request.cluster, request.settings
     cuts = cuts_of(request.split or "", cluster)
     counted_s = context.counted_s(context.startup_s() or 0.0, settings)
     if not isinstance(request.source, Source):
         raise TypeError("a step is cut by its source, not by its graph alone")
-    context.begin_reading()
-    graph, shapes = load_both(request.source, quiet=context.quiet)
-    context.accept(graph)
-    costs = as_costs(graph, cluster, None)
+    graph, shapes = _read_both(request.source, context)
+    costs = load_costs(graph, cluster, None)
     with context.watching() as watch:
         left = replace(settings, time_limit_s=settings.time_limit_s - counted_s)
         choice = choose((graph, shapes), cluster, costs, left, watch, cuts=cuts)
         hold()
-        found = Chosen(request=request, graph=graph, choice=choice)
-        context.keep_result(found)
-    return found
+        chosen = Chosen(request=request, graph=graph, choice=choice)
+        context.keep_result(chosen)
+    return chosen
 
 
-def _cluster(request: SolveRequest) -> Cluster:
-    """Return the cluster of a request that is opened."""
-    if not isinstance(request.cluster, Cluster):
-        raise TypeError("the request is not opened")
-    return request.cluster
+def _read_both(source: Source, context: Context) -> tuple[Graph, TypedGraph | str]:
+    """Return the graph of a step and the shapes of its ops, or why there are none; compile as `read_step` does."""
+    shared_compiler()
+    context.begin_reading()
+    graph, shapes = load_both(source, quiet=context.quiet)
+    context.accept(graph)
+    return graph, shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +227,7 @@ class CutStep:
     cluster: Cluster | None = None
 
     is_plan = False
-    """Whether the result is a placement."""
+    """True where the result is a placement."""
 
     def dumps(self) -> bytes:
         """Return the bytes of the split's file."""
@@ -302,16 +297,14 @@ def compare_step(
 
     Errors of reading the step, its cluster and costs. A method without a plan is an entry that says why.
     """
-    machine, source = as_cluster(request.cluster), request.source
+    machine, source = load_cluster(request.cluster), request.source
     names = chosen_methods(request.options.methods, shapes=not isinstance(source, Graph) and source.has_shapes)
     if isinstance(source, Graph) or not any(METHODS[name].cuts for name in names):
         graph, entrants = read_step(source, context), Entrants(names)
     else:
-        context.begin_reading()
-        graph, shapes = load_both(source, quiet=context.quiet)
-        context.accept(graph)
+        graph, shapes = _read_both(source, context)
         entrants = Entrants(names, shapes) if isinstance(shapes, TypedGraph) else Entrants(names, shapeless=shapes)
-    costs = as_costs(graph, machine, request.costs)
+    costs = load_costs(graph, machine, request.costs)
     context.begin_search("methods")
     return compete(graph, machine, costs, request.options.settings(), on_entry, entrants=entrants)
 
@@ -321,12 +314,12 @@ def sweep_step(request: SweepRequest, context: Context, on_point: Callable[[Swee
 
     Errors of reading the step, its cluster and costs. A point without a plan is a row that says why.
     """
-    machine = as_cluster(request.cluster)
+    machine = load_cluster(request.cluster)
     grid = request.options.grid(len(machine.accelerators))
     graph = read_step(request.source, context)
-    as_costs(graph, machine, request.costs)  # a profile that is refused ends it here, not in every row
+    load_costs(graph, machine, request.costs)  # a profile that is refused ends it here, not in every row
     task = SweepTask(
-        graph=graph, cluster=machine, costs=lambda at: as_costs(graph, at, request.costs), grid=grid,
+        graph=graph, cluster=machine, costs=lambda at: load_costs(graph, at, request.costs), grid=grid,
         settings=request.options.settings(),
     )  # fmt: skip
     context.begin_search("points")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -15,10 +15,10 @@ from pesto.core.option import option
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import as_cluster, as_plan, load_graph
-from pesto.planning.solving.background_compiler import shared_compiler
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import as_plan
 from pesto.planning.solving.flow import EarlierPlans
-from pesto.planning.solving.tracker import Incumbent, Watch
+from pesto.planning.solving.tracker import Watch
 from pesto.split.typed_graph import TypedGraph
 from pesto.verbs.verb_options import CompareOptions, PipelineOptions, SplitOptions, SweepOptions
 
@@ -56,21 +56,33 @@ class SolveRequest(StepRequest, frozen=True, kw_only=True):
     ] = None  # fmt: skip
     settings: Settings = Settings()
 
-    def opened(self) -> "SolveRequest":
+    def opened(self) -> "OpenedRequest":
         """Return the request with the cluster and the plans in place of their names; errors as of `pesto.load_plan`."""
-        return msgspec.structs.replace(
-            self,
-            cluster=as_cluster(self.cluster),
-            start=None if self.start is None else as_plan(self.start, "start"),
-            beside=None if self.beside is None else as_plan(self.beside, "beside"),
+        return OpenedRequest(
+            source=self.source,
+            cluster=load_cluster(self.cluster),
+            costs=self.costs,
+            earlier=EarlierPlans(
+                start=None if self.start is None else as_plan(self.start, "start"),
+                beside=None if self.beside is None else as_plan(self.beside, "beside"),
+            ),
+            split=self.split,
+            settings=self.settings,
         )
 
-    def earlier(self) -> EarlierPlans:
-        """Return the plans that the solve begins from and keeps to, of a request that is opened."""
-        return EarlierPlans(
-            start=self.start if isinstance(self.start, Plan) else None,
-            beside=self.beside if isinstance(self.beside, Plan) else None,
-        )
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedRequest:
+    """A solve whose cluster and plans are read."""
+
+    source: Source | Graph
+    cluster: Cluster
+    costs: str | Path | Profile | None
+    earlier: EarlierPlans
+    """Plans that the solve begins from and keeps to."""
+    split: str | None
+    """Cuts to try as well, as of `SolveRequest.split`."""
+    settings: Settings
 
 
 class CompareRequest(StepRequest, frozen=True, kw_only=True):
@@ -131,11 +143,10 @@ class Context:
     """Where a use case runs; this one is silent and keeps nothing. The command line and jobs override its methods."""
 
     quiet = True
-    """Whether TensorFlow and its libraries are kept from writing to the terminal."""
+    """True where TensorFlow and its libraries are kept from writing to the terminal."""
 
     def begin_reading(self) -> None:
-        """Report that the step is being read; meanwhile compile what its solve needs."""
-        shared_compiler()
+        """Report that the step is being read."""
 
     def spell(self, option: str) -> str:
         """Return what an option is called in a remedy."""
@@ -151,7 +162,7 @@ class Context:
     @contextmanager
     def watching(self) -> Iterator[Watch]:
         """Give the watch that hears of better plans and stages while the search goes on."""
-        yield _nobody
+        yield lambda _: None
 
     def keep_result(self, result: Any) -> None:
         """Store the plan or split of a result, before `watching` ends."""
@@ -163,16 +174,3 @@ class Context:
     def counted_s(self, started_s: float, settings: Settings) -> float:  # noqa: ARG002
         """Return the seconds of the time limit that `started_s` seconds of starting use up."""
         return 0.0
-
-
-def read_step(source: Source | Graph, context: Context) -> Graph:
-    """Return the graph of a step, read with what the context says of that; errors as of `load_graph`."""
-    if isinstance(source, Graph):
-        return source
-    context.begin_reading()
-    return context.accept(load_graph(source, quiet=context.quiet))
-
-
-def _nobody(incumbent: Incumbent) -> None:
-    """Hear of a better plan when nobody watches."""
-    del incumbent

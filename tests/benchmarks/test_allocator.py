@@ -13,7 +13,7 @@ from pesto.core.memory import IN_PLACE, measure
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs import load as inputs
+from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
 from pesto.planning.solving.tracker import SolveRecord, make_plan
 from pesto.tf.tensorflow_start import load_tensorflow
@@ -40,7 +40,7 @@ from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 def planned(graph: Graph, where: Callable[[Any], Any]) -> tuple[Candidate, Plan]:
     """The placement [n] that `where` gives for the problem, in list order, on two logical CPUs."""
-    cluster, settings = inputs.load_cluster("cpux2"), Settings()
+    cluster, settings = load_cluster("cpux2"), Settings()
     costs = model_costs(graph, cluster)
     problem = formulate(graph, costs, cluster, settings)
     made = CandidateEvaluator.of(graph, problem).placed("given", "given", where(problem))

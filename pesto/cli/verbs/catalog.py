@@ -1,14 +1,12 @@
-"""pesto models, clusters, solvers and studies: what there is to choose from."""
+"""pesto models, clusters, solvers and studies: list the values to choose from."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 import click
 
 from pesto.cli import completion
 from pesto.cli.options import json_option
 from pesto.cli.printed import to_json
-from pesto.core.cluster import Cluster
 from pesto.core.errors import UsageError
 from pesto.core.quantities import plural
 from pesto.inputs.cluster_file import cluster_names, describe_cluster, load_cluster
@@ -23,22 +21,16 @@ from pesto.tf.models.counts import GPUS
 @json_option()
 def models_command(*, build: bool, as_json: bool) -> None:
     """List the built-in models, their variants and the ops of one training step."""
-    found = models_object(build)
+    catalog = models_object(build)
     if as_json:
-        click.echo(to_json(found))
+        click.echo(to_json(catalog))
         return
-    listed = [
-        (m["model"], m["variant"], str(m["ops"]), "(default)" if m["default"] else "", _batches(m["batch_by_gpus"]))
-        for m in found["models"]
-    ]
-    click.echo(
-        "\n".join(align_rows([("model", "variant", "ops", "", "batch on 1 to 16 GPUs"), *listed], "<<><<", (18, 12, 5)))
-    )
-
-
-def _batches(by_gpus: Mapping[int, int] | None) -> str:
-    """Published batches on 1, 2, 4, 8 and 16 GPUs (ParDNN, Table 6.1)."""
-    return ", ".join(str(by_gpus.get(gpus, "-")) for gpus in GPUS) if by_gpus else ""
+    rows = [("model", "variant", "ops", "", "batch on 1 to 16 GPUs")]
+    for m in catalog["models"]:
+        by_gpus = m["batch_by_gpus"]  # ParDNN, Table 6.1
+        batches = ", ".join(str(by_gpus.get(gpus, "-")) for gpus in GPUS) if by_gpus else ""
+        rows.append((m["model"], m["variant"], str(m["ops"]), "(default)" if m["default"] else "", batches))
+    click.echo("\n".join(align_rows(rows, "<<><<", (18, 12, 5))))
 
 
 @click.command("clusters")
@@ -71,39 +63,31 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
     if as_json:
         click.echo(to_json(clusters_object()))
         return
-    found = [load_cluster(name) for name in cluster_names()]
-    listed = [(c.name, f"{_devices(c)}; {plural(len(c.links), 'link')}") for c in found]
-    click.echo("\n".join(align_rows(listed, "<", (17,))))
-
-
-def _devices(cluster: Cluster) -> str:
-    """How many there are of each kind."""
-    kinds = Counter(
-        f"{d.preset} {_memory(d.memory_bytes)}" + (f" {d.cores} cores" if d.cores > 1 else "") for d in cluster.devices
-    )
-    return ", ".join(f"{count} x {text}" for text, count in kinds.items())
-
-
-def _memory(memory_bytes: int) -> str:
-    """Format a device's memory in whole TiB or GiB."""
-    tib, rest = divmod(memory_bytes, 2**40)
-    return f"{tib} TiB" if tib and not rest else f"{memory_bytes / 2**30:.0f} GiB"
+    rows = []
+    for cluster in map(load_cluster, cluster_names()):
+        kinds = Counter[str]()
+        for d in cluster.devices:
+            tib, rest = divmod(d.memory_bytes, 2**40)
+            memory = f"{tib} TiB" if tib and not rest else f"{d.memory_bytes / 2**30:.0f} GiB"
+            kinds[f"{d.preset} {memory}" + (f" {d.cores} cores" if d.cores > 1 else "")] += 1
+        devices = ", ".join(f"{count} x {text}" for text, count in kinds.items())
+        rows.append((cluster.name, f"{devices}; {plural(len(cluster.links), 'link')}"))
+    click.echo("\n".join(align_rows(rows, "<", (17,))))
 
 
 @click.command("solvers")
 @json_option()
 def solvers_command(*, as_json: bool) -> None:
     """List the solvers, whether they are installed, and the integer programs that they can be given."""
-    found = solvers_object()
+    catalog = solvers_object()
     if as_json:
-        click.echo(to_json(found))
+        click.echo(to_json(catalog))
         return
-    listed = [
-        (row["name"], row["why_not"] or row["version"] + (f"  ({programs})" if programs else ""))
-        for row in found["solvers"]
-        for programs in (", ".join(row["formulations"]),)
-    ]
-    click.echo("\n".join(align_rows(listed, "<", (17,))))
+    rows = []
+    for solver in catalog["solvers"]:
+        programs = f"  ({', '.join(solver['formulations'])})" if solver["formulations"] else ""
+        rows.append((solver["name"], solver["why_not"] or solver["version"] + programs))
+    click.echo("\n".join(align_rows(rows, "<", (17,))))
 
 
 @click.command("studies")

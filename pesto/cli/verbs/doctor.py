@@ -1,8 +1,9 @@
-"""pesto doctor: does this installation work, and what is in it?"""
+"""pesto doctor: check this installation and list its packages."""
 
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
@@ -49,10 +50,13 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
     """
     if ahead:
         shared_compiler().need(*PARTS)
-    checks = {f"solver {name}": text for name, text in _solvers().items()}
+    checks = _check_solvers()
     has_tensorflow = find_spec("tensorflow") is not None
-    checks["tensorflow runs"] = _tensorflow() if has_tensorflow else f"{_ABSENT}{install_command('tensorflow')}"
-    versions = {name: _version(name) for name in PACKAGES}
+    checks["tensorflow runs"] = _check_tensorflow() if has_tensorflow else f"{_ABSENT}{install_command('tensorflow')}"
+    versions = dict.fromkeys(PACKAGES, "missing")
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     versions["CBC"] = SOLVERS["cbc"].version() or "missing"
     well = all(text == "ok" or text.startswith(_ABSENT) for text in checks.values())
     compiled = {"parts": len(compiled_parts()), "of": len(PARTS), "folder": str(cache_folder())}
@@ -72,44 +76,37 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(Exit.SOLVER)
 
 
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "missing"
-
-
-def _solvers() -> dict[str, str]:
-    """Each solver on a problem whose optimum is known, two tasks of 3 ticks on two devices: 3, or 6 on one of them."""
-    found = {}
+def _check_solvers() -> dict[str, str]:
+    """Run each solver on a problem of known optimum: two tasks of 3 ticks on two devices take 3, or 6 on one."""
+    none = np.zeros(0, dtype=np.int64)
+    two_tasks = Problem(
+        duration=np.full((2, 2), 3),
+        location=np.arange(2),
+        memory=np.zeros(2, dtype=np.int64),
+        capacity=np.ones(2, dtype=np.int64),
+        src=none,
+        dst=none,
+        payload=none,
+        producer=none,
+        transfer=np.zeros((0, 1), dtype=np.int64),
+        path_class=np.array([[-1, 0], [0, -1]]),
+        path_links=np.array([[[-1], [0]], [[1], [-1]]]),
+        group=np.full(2, -1),
+    )
+    checks = {}
     for name, _, why_not in available():
         if why_not and SOLVERS[name].optional:
-            found[name] = f"{_ABSENT}{why_not}"
+            checks[f"solver {name}"] = f"{_ABSENT}{why_not}"
             continue
-        none = np.zeros(0, dtype=np.int64)
-        two_tasks = Problem(
-            duration=np.full((2, 2), 3),
-            location=np.arange(2),
-            memory=np.zeros(2, dtype=np.int64),
-            capacity=np.ones(2, dtype=np.int64),
-            src=none,
-            dst=none,
-            payload=none,
-            producer=none,
-            transfer=np.zeros((0, 1), dtype=np.int64),
-            path_class=np.array([[-1, 0], [0, -1]]),
-            path_links=np.array([[[-1], [0]], [[1], [-1]]]),
-            group=np.full(2, -1),
-        )
         result = solve(two_tasks, name, Options(seconds=20, workers=8))
         best = result.schedule.makespan if result.schedule is not None else None
         right = best == 3 or (best == 6 and (name == "single" or name in PLACERS))
-        found[name] = "ok" if right else f"failed: {result.status}, makespan {best} {result.detail}"
-    return found
+        checks[f"solver {name}"] = "ok" if right else f"failed: {result.status}, makespan {best} {result.detail}"
+    return checks
 
 
-def _tensorflow() -> str:
-    """In a process of its own: TensorFlow and a solver must never share one."""
+def _check_tensorflow() -> str:
+    """Try TensorFlow in a process of its own: it and a solver must never share one."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRY_TENSORFLOW], capture_output=True, text=True, timeout=120, check=False

@@ -1,6 +1,6 @@
 """pesto compare and sweep: one training step by every method, or on a grid of changed clusters."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -68,8 +68,12 @@ def compare_command(
         if entry.plan is not None and entry.split is None:
             saved[entry.method] = _file(out, entry.method)
             save(entry.plan, saved[entry.method])
+        brief = f"{entry.status}: {entry.detail}"
+        if entry.makespan_s is not None:
+            fits = "" if entry.fits else "OOM  "
+            brief = f"{duration(entry.makespan_s):>13s}  {fits}placed in {entry.seconds:.2f} s"
         if not quiet:
-            aside(paragraph(f"{entry.method:20s} {_brief(entry)}", 2))
+            aside(paragraph(f"{entry.method:20s} {brief}", 2))
 
     contest = compare_step(request, terminal, hear)
     hold()
@@ -102,12 +106,6 @@ def _file(folder: Path, method: str) -> Path:
     return folder / f"{method}.plan.json"
 
 
-def _brief(entry: MethodEntry) -> str:
-    if entry.makespan_s is None:
-        return f"{entry.status}: {entry.detail}"
-    return f"{duration(entry.makespan_s):>13s}  {'' if entry.fits else 'OOM  '}placed in {entry.seconds:.2f} s"
-
-
 @click.command("sweep", cls=GroupedCommand)
 @source_options
 @cluster_option()
@@ -132,28 +130,25 @@ def sweep_command(
     source, form = checked_step(request.source), picture_format(picture)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
-    found = sweep_step(request, Terminal(quiet=quiet), _sweep_hearing(out, quiet=quiet))
+
+    def hear(points: Sweep) -> None:
+        if out is not None:
+            write_atomic(out, to_json(sweep_object(points)).encode())
+        if not quiet:
+            aside(progress_line(points))
+
+    points = sweep_step(request, Terminal(quiet=quiet), hear)
     hold()
     if out is not None:
-        write_atomic(out, to_json(sweep_object(found)).encode())
+        write_atomic(out, to_json(sweep_object(points)).encode())
     if picture is not None:
-        write_atomic(picture, draw_sweep(found, form))
+        write_atomic(picture, draw_sweep(points, form))
     if as_json:
-        answer(sweep_object(found))
+        answer(sweep_object(points))
     else:
-        click.echo(sweep_page(found))
+        click.echo(sweep_page(points))
     # End with the code of an interruption, or of what kept every point from a plan.
-    if found.interrupted or received():
+    if points.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
-    if all(row.plan is None for row in found.rows):
-        raise no_plan_error(found)
-
-
-def _sweep_hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
-    def hear(found: Sweep) -> None:
-        if out is not None:
-            write_atomic(out, to_json(sweep_object(found)).encode())
-        if not quiet:
-            aside(progress_line(found))
-
-    return hear
+    if all(row.plan is None for row in points.rows):
+        raise no_plan_error(points)

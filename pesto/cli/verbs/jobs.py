@@ -1,4 +1,4 @@
-"""pesto jobs: what a placement service has to do, does and has done."""
+"""pesto jobs: list, show, watch and cancel jobs of a placement service, and fetch their plans."""
 
 import time
 from pathlib import Path
@@ -46,12 +46,21 @@ def list_command(*, server: str, token: str | None, age_s: float | None, as_json
     """List jobs, the newest first."""
     given = {name: value for name, value in wanted.items() if value is not None}
     with connected(server, token) as client:
-        found = client.jobs(**given | ({} if age_s is None else {"since": max(0.0, time.time() - age_s)}))
+        jobs = client.jobs(**given | ({} if age_s is None else {"since": max(0.0, time.time() - age_s)}))
     if as_json:
-        click.echo(to_json({"jobs": [_object(job) for job in found]}))
+        click.echo(to_json({"jobs": [msgspec.to_builtins(job) for job in jobs]}))
         return
-    head = ("id", "state", "kind", "of", "cluster", "best", "gap", "age", "label")
-    click.echo("\n".join(align_rows([head, *map(_row, found)], "<<<<<>>><")))
+    rows = [("id", "state", "kind", "of", "cluster", "best", "gap", "age", "label")]
+    for job in jobs:
+        seconds = max(0.0, time.time() - job.created)
+        units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+        unit, length = next(((unit, n) for unit, n in units if seconds >= 2 * n), ("s", 1))
+        of, best = one_line(f"{job.source} {job.variant}".strip()), "-" if job.best_s is None else duration(job.best_s)
+        rows.append((
+            job.id, _state(job), job.kind, of, one_line(job.cluster), best, _gap(job), f"{seconds / length:.0f} {unit}",
+            one_line(job.label),
+        ))  # fmt: skip
+    click.echo("\n".join(align_rows(rows, "<<<<<>>><")))
 
 
 @jobs_command.command("show")
@@ -61,8 +70,8 @@ def list_command(*, server: str, token: str | None, age_s: float | None, as_json
 def show_command(*, name: str, server: str, token: str | None, as_json: bool) -> None:
     """Show one job as it is now."""
     with connected(server, token) as client:
-        found = client.job(name)
-    click.echo(to_json(_object(found)) if as_json else _page(found))
+        job = client.job(name)
+    click.echo(to_json(msgspec.to_builtins(job)) if as_json else _page(job))
 
 
 @jobs_command.command("watch")
@@ -77,14 +86,11 @@ def watch_command(*, name: str, server: str, token: str | None, as_json: bool, q
     """
     with connected(server, token) as client:
         ended = watch(client, name, quiet=quiet)
-        found = client.job(name)
-        if as_json:
-            click.echo(to_json(_object(found)))
-        else:
-            click.echo(_told(client, found))
-    code = ended.get("exit_code", found.exit_code)
-    if code and not as_json and found.error:
-        raise failed(code, found.error, found.remedy, found.where)
+        job = client.job(name)
+        click.echo(to_json(msgspec.to_builtins(job)) if as_json else _verb_page(client, job))
+    code = ended.get("exit_code", job.exit_code)
+    if code and not as_json and job.error:
+        raise failed(code, job.error, job.remedy, job.where)
     raise click.exceptions.Exit(code or 0)
 
 
@@ -133,87 +139,55 @@ def plan_command(*, name: str, server: str, token: str | None, out: Path, as_jso
     if as_json:
         click.echo(to_json({"id": name, "plan": str(out), "bytes": len(data)}))
     else:
-        aside(f"the {'split' if cut else 'plan'} of job {name} is in {out}; {_next(out)}")
+        following = f"next: pesto check {out}, with the files of graph and cluster that it was made of, if any"
+        aside(f"the {'split' if cut else 'plan'} of job {name} is in {out}; {following}")
 
 
-def _next(out: Path) -> str:
-    return f"next: pesto check {out}, with the files of graph and cluster that it was made of, if any"
-
-
-def _told(client: Client, job: JobReply) -> str:
-    """What the job's verb has printed, but for where it wrote a plan or a split, which the service has."""
+def _verb_page(client: Client, job: JobReply) -> str:
+    """Return the page that the job's verb has printed, but for where it wrote a plan or a split; the service has it."""
     if PAGE not in job.files:
         return _page(job)
     lines = client.file(job.id, PAGE).decode().splitlines()
-    after = command("next", ["pesto", "jobs", "plan", job.id])
     if job.kind == "compare":
-        return _in_place(lines, fact("plans", ""), [fact("plans", "the service has them"), after])
-    if PLAN in job.files:
-        return _in_place(
-            lines, VERIFIED, [fact(VERIFIED, "by the independent checker; the service has the plan"), after]
-        )
-    return _in_place(lines, fact("split", ""), [fact("split", "the service has it"), after])
-
-
-def _in_place(lines: list[str], begins: str, after: list[str]) -> str:
-    """A page with other lines in place of the last that begins so and of those under it, up to an empty one."""
-    found = [k for k, line in enumerate(lines) if line.startswith(begins)]
-    if not found:
+        begins, instead = fact("plans", ""), fact("plans", "the service has them")
+    elif PLAN in job.files:
+        begins, instead = VERIFIED, fact(VERIFIED, "by the independent checker; the service has the plan")
+    else:
+        begins, instead = fact("split", ""), fact("split", "the service has it")
+    starts = [k for k, line in enumerate(lines) if line.startswith(begins)]
+    if not starts:
         return "\n".join(lines)
-    rest = next((k for k in range(found[-1], len(lines)) if not lines[k]), len(lines))
-    return "\n".join([*lines[: found[-1]], *after, *lines[rest:]])
-
-
-def _object(job: JobReply) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(job)
-    return found
-
-
-def _best(job: JobReply) -> str:
-    return "-" if job.best_s is None else duration(job.best_s)
-
-
-def _gap(job: JobReply) -> str:
-    return "-" if job.gap is None else percent(job.gap)
-
-
-def _state(job: JobReply) -> str:
-    return f"{job.state.value}, place {job.place}" if job.place is not None else job.state.value
-
-
-def _row(job: JobReply) -> tuple[str, ...]:
-    what = (job.kind, one_line(_source(job)), one_line(job.cluster))
-    return job.id, _state(job), *what, _best(job), _gap(job), _age(job), one_line(job.label)
-
-
-def _source(job: JobReply) -> str:
-    return f"{job.source} {job.variant}".strip()
-
-
-def _age(job: JobReply) -> str:
-    """Since it was submitted."""
-    seconds = max(0.0, time.time() - job.created)
-    for unit, much in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * much:
-            return f"{seconds / much:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    # The last line that begins so is replaced, and those under it up to an empty one.
+    rest = next((k for k in range(starts[-1], len(lines)) if not lines[k]), len(lines))
+    after = command("next", ["pesto", "jobs", "plan", job.id])
+    return "\n".join([*lines[: starts[-1]], instead, after, *lines[rest:]])
 
 
 def _page(job: JobReply) -> str:
-    """All of a job that says something."""
+    """Return the fields of a job that have a value, for people."""
     bound = "" if job.bound_s is None else f", bound {duration(job.bound_s)}, gap {_gap(job)}"
     facts = {
         "job": f"{job.id}, {job.kind}",
         "label": one_line(job.label),
-        "of": one_line(_source(job)),
+        "of": one_line(f"{job.source} {job.variant}".strip()),
         "cluster": one_line(job.cluster),
         "settings": ", ".join(f"{name} {value}" for name, value in job.settings.items()),
         "files read": ", ".join(f"{name} {digest[:12]}" for name, digest in job.reads.items()),
         "state": _state(job) + (f", {job.stage}" if job.stage else ""),
-        "best": "" if job.best_s is None else f"{_best(job)}{bound}",
+        "best": "" if job.best_s is None else f"{duration(job.best_s)}{bound}",
         "attempt": f"{job.attempt}, {job.seconds:.1f} s of workers",
         "error": one_line(job.error or ""),
         "remedy": one_line(job.remedy or ""),
         "files": ", ".join(job.files) if not job.expired else "removed to make room",
     }
     return "\n".join(fact(name, text) for name, text in facts.items() if text)
+
+
+def _gap(job: JobReply) -> str:
+    """Format the gap of a job's best plan."""
+    return "-" if job.gap is None else percent(job.gap)
+
+
+def _state(job: JobReply) -> str:
+    """Format the state of a job, with its place in the queue."""
+    return f"{job.state.value}, place {job.place}" if job.place is not None else job.state.value

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -21,7 +20,7 @@ from pesto.cli.options import (
     source_options,
 )
 from pesto.cli.printed import answer, aside, check_outputs, picture_format, to_json
-from pesto.core.costs.calibration import Calibration, fits_by_type
+from pesto.core.costs.calibration import fits_by_type
 from pesto.core.costs.disturbance import DisturbanceWatch
 from pesto.core.costs.measured import Profile, save_profile, spread_quantiles
 from pesto.core.errors import UsageError
@@ -29,7 +28,7 @@ from pesto.core.files.disk import write_atomic
 from pesto.core.files.json import shown
 from pesto.core.quantities import duration, percent, plural
 from pesto.core.source import Source
-from pesto.inputs.calibrated_cluster import CalibratedCluster, calibrate_cluster, cluster_from_samples
+from pesto.inputs.calibrated_cluster import calibrate_cluster, cluster_from_samples
 from pesto.inputs.load import profile_source
 from pesto.reporting.show.input_pages import draw_spread
 from pesto.reporting.show.lines import command, paragraph
@@ -97,7 +96,7 @@ def profile_command(
 
 
 def _sums(profile: Profile) -> dict[str, float]:
-    """Seconds of all ops by their medians and by the means of all samples, and of launching them; what there is."""
+    """Return the seconds of all ops by their medians, by the means of all samples, and of launching them, if known."""
     columns = {"median_s": profile.median, "untrimmed_mean_s": profile.mean, "launch_s": profile.launch}
     return {name: float(np.nansum(column)) for name, column in columns.items() if column is not None}
 
@@ -148,7 +147,25 @@ def calibrate_command(
             made = calibrate_cluster(cluster, passes, DisturbanceWatch(keep=keep_disturbed), heard)
     write_atomic(out, made.text.encode())
     if as_json:
-        answer(_object(made, out, keep_disturbed))
+        others = made.others
+        answer({
+            "cluster": str(out),
+            "kept_disturbed": keep_disturbed,
+            "others_cores": None if others is None else others.cores,
+            "busy": [] if others is None else [list(row) for row in others.who[:3]],
+            "types": {name: asdict(line) for name, line in fits_by_type(made.found).items()},
+            "links": [
+                {
+                    "from": one.source, "to": one.target, "latency_s": one.latency_s, "s_per_byte": one.s_per_byte,
+                    "lines": [list(line) for line in one.lines], "line": asdict(one.line), "shares": one.shares or None,
+                    "error": one.error, "line_error": one.line_error, "halves_apart": one.apart, "samples": one.samples,
+                    "held_out": [
+                        {"bytes": size, "seconds": took, "predicted_s": said} for size, took, said in one.held_out
+                    ],
+                }
+                for one in made.found
+            ],
+        })  # fmt: skip
         return
     errors = sorted(one.error for one in made.found)
     off = f"sizes that were held out are {percent(errors[0])} to {percent(errors[-1])} off"
@@ -158,24 +175,3 @@ def calibrate_command(
         rate = f"{line.s_per_byte * 1e6:.4g} µs a byte"
         click.echo(paragraph(f"{name}: {line.latency_s * 1e6:.4g} µs and {rate}, R² {line.r2:.3f}", 2))
     click.echo(command("all of it", ["pesto", "clusters", "--show", out if "/" in str(out) else f"./{out}"]))
-
-
-def _object(made: CalibratedCluster, out: Path, kept: bool) -> dict[str, Any]:
-    others = made.others
-    return {
-        "cluster": str(out),
-        "kept_disturbed": kept,
-        "others_cores": None if others is None else others.cores,
-        "busy": [] if others is None else [list(row) for row in others.who[:3]],
-        "types": {name: asdict(line) for name, line in fits_by_type(made.found).items()},
-        "links": [_link(one) for one in made.found],
-    }
-
-
-def _link(one: Calibration) -> dict[str, Any]:
-    return {
-        "from": one.source, "to": one.target, "latency_s": one.latency_s, "s_per_byte": one.s_per_byte,
-        "lines": [list(line) for line in one.lines], "line": asdict(one.line), "shares": one.shares or None,
-        "error": one.error, "line_error": one.line_error, "halves_apart": one.apart, "samples": one.samples,
-        "held_out": [{"bytes": size, "seconds": took, "predicted_s": said} for size, took, said in one.held_out],
-    }  # fmt: skip

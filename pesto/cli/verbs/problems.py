@@ -23,7 +23,6 @@ from pesto.cli.options import (
     source_options,
 )
 from pesto.cli.printed import answer, aside, check_outputs, to_json
-from pesto.core.costs.analytical import LaunchCost
 from pesto.core.errors import (
     Exit,
     InfeasibleError,
@@ -101,7 +100,7 @@ def instance_command(
         refuse("--list writes no problem", but=("listed", "as_json"))
         if family is not None:
             raise UsageError.build("--list has all families", remedy=f"leave out {shown(family)}")
-        click.echo(to_json({"families": _rows()}) if as_json else _page())
+        _print_families(as_json=as_json)
         return
     if family is None and source == Source():
         raise UsageError.build(
@@ -120,19 +119,62 @@ def instance_command(
             "--formulation is of the files of --lp and --mps", remedy="name one of them, or leave it out"
         )
     check_outputs([out, *programs.values()], [source.file] if source.file else [], as_json=as_json)
-    instance = _generated(family, **options) if family is not None else _coarse(source, **options)
-    instance = instance if balance is None else _balanced(instance, balance)
+    if family is not None:
+        refuse("a family has no training step", *_OF_STEPS)
+        instance = _generate(family, options["seed"], options["given"], per_edge=options["per_edge"])
+    else:
+        refuse("a training step is no family", *_OF_FAMILIES)
+        settings = Settings(coarsen_to=options["coarsen_to"], per_edge=options["per_edge"])
+        instance = coarsened(source, options["cluster"], settings, options["costs"], options["launch"])
+    if balance is not None:
+        try:  # the paper's balance row makes an optimum that was known by construction doubtful
+            instance = replace(instance, problem=balanced(instance.problem, balance), optimum=None)
+        except ValueError as error:
+            raise UsageError(f"--balance: {error}") from error
     texts = {path: _program(instance, formulation, form) for form, path in programs.items()}
     save_problem(instance, out)
     for path, text in texts.items():
         write_atomic(path, text.encode("ascii"))
-    said = _object(instance, out, programs)
-    click.echo(to_json(said) if as_json else _summary(said))
+    p = instance.problem
+    bound, by = quick_bounds.best(p)
+    keys = {
+        "name": instance.name, "tasks": p.tasks, "edges": p.edges, "payloads": p.payloads, "devices": p.devices,
+        "locations": p.locations, "links": p.links, "lower_bound": bound, "bound_by": by, "optimum": instance.optimum,
+        "ticks_per_second": instance.ticks_per_second, "fingerprint": fingerprint(p), "problem": str(out),
+        "programs": {form: str(path) for form, path in programs.items()},
+    }  # fmt: skip
+    click.echo(to_json(keys) if as_json else _instance_page(keys))
 
 
-def _generated(family: str, *, seed: int, given: tuple[str, ...], per_edge: bool, **_: object) -> Instance:
-    refuse("a family has no training step", *_OF_STEPS)
-    parameters = dict(map(_parameter, given))
+def _print_families(*, as_json: bool) -> None:
+    """Print the families with the ranges of their parameters, as JSON or as a page."""
+    if as_json:
+        rows = [
+            {
+                "family": name, "help": family.help, "seeded": family.seeded,
+                "parameters": {
+                    key: {"default": p.default, "least": p.least, "most": p.most}
+                    for key, p in table.ranges(name).items()
+                },
+            }
+            for name, family in table.FAMILIES.items()
+        ]  # fmt: skip
+        click.echo(to_json({"families": rows}))
+        return
+    for name, family in table.FAMILIES.items():
+        values = " ".join(f"{key}={p.default}" for key, p in table.ranges(name).items())
+        click.echo(paragraph(f"{name:15s} {family.help}{' (seeded)' if family.seeded else ''}", 16))
+        click.echo(paragraph(f"{'':16s}{values}", 16))
+
+
+def _generate(family: str, seed: int, given: tuple[str, ...], *, per_edge: bool) -> Instance:
+    """Return a problem of a family; UsageError for a parameter that it has not, or that is no NAME=VALUE."""
+    parameters: dict[str, int] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not value.removeprefix("-").isdecimal() or len(value) > 20:
+            raise UsageError.build(f"--set {text!r}", remedy="write NAME=VALUE with an integer, such as tasks=50")
+        parameters[name.strip().replace("-", "_")] = int(value)
     if len(parameters) < len(given):
         raise UsageError.build("--set gives a parameter twice", remedy="keep one")
     if per_edge:
@@ -147,31 +189,11 @@ def _generated(family: str, *, seed: int, given: tuple[str, ...], per_edge: bool
         raise UsageError(str(error)) from error
 
 
-def _balanced(instance: Instance, share: float) -> Instance:
-    """The instance with the paper's balance row, which makes an optimum that was known by construction doubtful."""
-    try:
-        return replace(instance, problem=balanced(instance.problem, share), optimum=None)
-    except ValueError as error:
-        raise UsageError(f"--balance: {error}") from error
-
-
-def _parameter(text: str) -> tuple[str, int]:
-    name, equals, value = text.partition("=")
-    if not equals or not value.removeprefix("-").isdecimal() or len(value) > 20:
-        raise UsageError.build(f"--set {text!r}", remedy="write NAME=VALUE with an integer, such as tasks=50")
-    return name.strip().replace("-", "_"), int(value)
-
-
-def _coarse(
-    source: Source, *, cluster: str, costs: Path | None, coarsen_to: int, per_edge: bool, launch: LaunchCost | None,
-    **_: object,
-) -> Instance:  # fmt: skip
-    refuse("a training step is no family", *_OF_FAMILIES)
-    return coarsened(source, cluster, Settings(coarsen_to=coarsen_to, per_edge=per_edge), costs, launch)
-
-
 def _program(instance: Instance, formulation: str, form: str) -> str:
-    """InputError for what the formulation cannot say of the problem, InfeasibleError where it has no schedule."""
+    """Return the integer program of a problem as text.
+
+    InputError for what the formulation cannot say of the problem, InfeasibleError where it has no schedule.
+    """
     try:
         return program_text(instance.problem, formulation, form)
     except NoScheduleError as proof:
@@ -181,53 +203,20 @@ def _program(instance: Instance, formulation: str, form: str) -> str:
         raise InputError.build(f"{error}", remedy=f"{smaller}, or --per-edge with --formulation paper") from error
 
 
-def _object(instance: Instance, out: Path, programs: dict[str, Path]) -> dict[str, Any]:
-    p = instance.problem
-    bound, by = quick_bounds.best(p)
-    return {
-        "name": instance.name, "tasks": p.tasks, "edges": p.edges, "payloads": p.payloads, "devices": p.devices,
-        "locations": p.locations, "links": p.links, "lower_bound": bound, "bound_by": by, "optimum": instance.optimum,
-        "ticks_per_second": instance.ticks_per_second, "fingerprint": fingerprint(p), "problem": str(out),
-        "programs": {form: str(path) for form, path in programs.items()},
-    }  # fmt: skip
-
-
-def _summary(said: dict[str, Any]) -> str:
-    counts = ", ".join(plural(said[f"{name}s"], name) for name in ("task", "edge", "payload"))
-    machine = ", ".join(plural(said[f"{name}s"], name) for name in ("device", "location", "link"))
-    known = "" if said["optimum"] is None else f", optimum {said['optimum']}"
-    bound = amount(said["lower_bound"], said["ticks_per_second"])
+def _instance_page(keys: dict[str, Any]) -> str:
+    """Return a page of the keys of `pesto instance --json`."""
+    counts = ", ".join(plural(keys[f"{name}s"], name) for name in ("task", "edge", "payload"))
+    machine = ", ".join(plural(keys[f"{name}s"], name) for name in ("device", "location", "link"))
+    known = "" if keys["optimum"] is None else f", optimum {keys['optimum']}"
+    bound = amount(keys["lower_bound"], keys["ticks_per_second"])
     return "\n".join([
-        paragraph(said["name"], 2),
+        paragraph(keys["name"], 2),
         fact("holds", f"{counts}; {machine}"),
-        fact("lower bound", f"{bound} ({said['bound_by']}){known}"),
-        fact("written", f"to {said['problem']} (fingerprint {said['fingerprint'][:12]})"),
-        *(fact(form, f"the integer program, to {path}") for form, path in said["programs"].items()),
-        command("next", ["pesto", "schedule", said["problem"]]),
+        fact("lower bound", f"{bound} ({keys['bound_by']}){known}"),
+        fact("written", f"to {keys['problem']} (fingerprint {keys['fingerprint'][:12]})"),
+        *(fact(form, f"the integer program, to {path}") for form, path in keys["programs"].items()),
+        command("next", ["pesto", "schedule", keys["problem"]]),
     ])  # fmt: skip
-
-
-def _rows() -> list[dict[str, Any]]:
-    return [
-        {
-            "family": name,
-            "help": family.help,
-            "seeded": family.seeded,
-            "parameters": {
-                key: {"default": p.default, "least": p.least, "most": p.most} for key, p in table.ranges(name).items()
-            },
-        }
-        for name, family in table.FAMILIES.items()
-    ]
-
-
-def _page() -> str:
-    lines = []
-    for name, family in table.FAMILIES.items():
-        values = " ".join(f"{key}={p.default}" for key, p in table.ranges(name).items())
-        lines += [paragraph(f"{name:15s} {family.help}{' (seeded)' if family.seeded else ''}", 16)]
-        lines += [paragraph(f"{'':16s}{values}", 16)]
-    return "\n".join(lines)
 
 
 @click.command("schedule")
@@ -280,9 +269,18 @@ def schedule_command(
     chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
     if no_start and start is not None:
         raise UsageError.build("--start and --no-start", remedy="give one of them")
-    given = _given(instance, problem, start) if start is not None else None
+    first = _Start()
+    if start is not None:
+        answered = load_schedule(start)
+        _check_problem(instance, problem, answered, start)
+        if wrong := check(instance.problem, answered.schedule):
+            raise InputError.build(
+                f"not a valid schedule of {problem}: {wrong[0].text}", where=start, remedy="start from another or none"
+            )
+        first = _Start(answered.schedule, start.name)
     check_outputs([out], [path for path in (problem, start) if path is not None], as_json=as_json)
-    first = given or (_Start() if no_start else _quick(instance, chosen))
+    if start is None and not no_start and api.SOLVERS[chosen.solver].polishes:
+        first = _list_start(instance, chosen)
     told = partial(amount, ticks_per_second=instance.ticks_per_second)
     with LiveLine(told, first.makespan, quiet=quiet, verbose=verbose) as line:
         options = Options(
@@ -297,18 +295,23 @@ def schedule_command(
         result = api.solve(instance.problem, chosen.solver, options, report=line.hear)
     hold()
     if result.schedule is not None:
-        save_schedule(_answer(instance, result, result.schedule), out)
-    said = _schedule_object(instance, result, first, out)
+        solved = ScheduleInstance(
+            schedule=result.schedule, problem=fingerprint(instance.problem),
+            solver=f"{result.solver} {result.version}".strip(), status=result.status, lower_bound=result.lower_bound,
+            bound_by=result.bound_by,
+        )  # fmt: skip
+        save_schedule(solved, out)
+    keys = _schedule_object(instance, result, first, out)
     if as_json:
-        answer(said)
+        answer(keys)
     elif result.schedule is not None:
-        click.echo(_schedule_page(instance, said, problem))
-    _doubt(instance, problem, result.schedule, result.lower_bound)
-    _end(result, out)
+        click.echo(_schedule_page(instance, keys, problem))
+    _warn_of_optimum(instance, problem, result.schedule, result.lower_bound)
+    _raise_outcome(result, out)
 
 
 class _Start(NamedTuple):
-    """What a solver begins with."""
+    """Schedule that a solver begins with."""
 
     schedule: Schedule | None = None
     by: str = ""
@@ -325,33 +328,20 @@ _QUICK = 0.1
 """Share of the time limit that a quick start takes at most."""
 
 
-def _quick(instance: Instance, chosen: Settings) -> _Start:
-    """A list schedule for an engine that improves on one; none where memory defeats the list scheduler."""
-    if not api.SOLVERS[chosen.solver].polishes:
-        return _Start()
+def _list_start(instance: Instance, chosen: Settings) -> _Start:
+    """Return a list schedule for an engine that improves on one; none where memory defeats the list scheduler."""
     began = time.monotonic()
     # Where the clock must not count, it is bounded by its own count of work: some seconds.
     seconds = chosen.time_limit_s if chosen.deterministic else _QUICK * chosen.time_limit_s
-    found = api.solve(instance.problem, "list", Options(seconds=seconds))
-    if found.schedule is None:
+    listed = api.solve(instance.problem, "list", Options(seconds=seconds))
+    if listed.schedule is None:
         return _Start()
     spent = 0.0 if chosen.deterministic else time.monotonic() - began
-    return _Start(found.schedule, "list", min(spent, chosen.time_limit_s))
-
-
-def _answer(instance: Instance, result: Result, schedule: Schedule) -> ScheduleInstance:
-    return ScheduleInstance(
-        schedule=schedule,
-        problem=fingerprint(instance.problem),
-        solver=f"{result.solver} {result.version}".strip(),
-        status=result.status,
-        lower_bound=result.lower_bound,
-        bound_by=result.bound_by,
-    )
+    return _Start(listed.schedule, "list", min(spent, chosen.time_limit_s))
 
 
 def _schedule_object(instance: Instance, result: Result, first: _Start, out: Path) -> dict[str, Any]:
-    """The keys of --json: ticks of ticks, None where there is no value."""
+    """Return the keys of `pesto schedule --json`; None where there is no value."""
     made = result.schedule
     return {
         "status": result.status, "limit": result.limit, "makespan": made.makespan if made else None,
@@ -363,106 +353,87 @@ def _schedule_object(instance: Instance, result: Result, first: _Start, out: Pat
     }  # fmt: skip
 
 
-def _schedule_page(instance: Instance, said: dict[str, Any], problem: Path) -> str:
-    p, unit = instance.problem, instance.ticks_per_second
-    known = "" if said["optimum"] is None else f"; {amount(said['optimum'], unit)} is optimal by construction"
-    bound = f"{amount(said['lower_bound'], unit)} ({said['bound_by'] or 'none'})"
-    limit = "" if said["limit"] == Limit.NONE else f", stopped by: {said['limit']}"
+def _schedule_page(instance: Instance, keys: dict[str, Any], problem: Path) -> str:
+    """Return a page of the keys of `_schedule_object`."""
+    p, unit, start = instance.problem, instance.ticks_per_second, keys["start"]
+    known = "" if keys["optimum"] is None else f"; {amount(keys['optimum'], unit)} is optimal by construction"
+    bound = f"{amount(keys['lower_bound'], unit)} ({keys['bound_by'] or 'none'})"
+    limit = "" if keys["limit"] == Limit.NONE else f", stopped by: {keys['limit']}"
+    since = ""
+    if start is not None:
+        gained = 1 - keys["makespan"] / start if start else 0.0
+        begun = f"the start, {amount(start, unit)} ({keys['start_by']})"
+        since = f", {percent(gained)} below {begun}" if gained > 0 else f", that of {begun}"
     return "\n".join([
         paragraph(f"{instance.name or 'problem'}: {plural(p.tasks, 'task')} on {plural(p.devices, 'device')}", 2),
-        fact("status", f"{said['status']} ({said['solver']} {said['version']}, {said['seconds']:.1f} s{limit})"),
-        fact("makespan", amount(said["makespan"], unit) + _since(said, unit)),
-        fact("lower bound", f"{bound}, gap {percent(said['gap'])}{known}"),
-        fact("verified", f"by the independent checker; written to {said['schedule']}"),
-        command("next", ["pesto", "schedule", problem, "--check", said["schedule"]]),
+        fact("status", f"{keys['status']} ({keys['solver']} {keys['version']}, {keys['seconds']:.1f} s{limit})"),
+        fact("makespan", amount(keys["makespan"], unit) + since),
+        fact("lower bound", f"{bound}, gap {percent(keys['gap'])}{known}"),
+        fact("verified", f"by the independent checker; written to {keys['schedule']}"),
+        command("next", ["pesto", "schedule", problem, "--check", keys["schedule"]]),
     ])  # fmt: skip
 
 
-def _since(said: dict[str, Any], unit: int | None) -> str:
-    """What became of the start."""
-    if said["start"] is None:
-        return ""
-    gained = 1 - said["makespan"] / said["start"] if said["start"] else 0.0
-    start = f"the start, {amount(said['start'], unit)} ({said['start_by']})"
-    return f", {percent(gained)} below {start}" if gained > 0 else f", that of {start}"
-
-
-def _end(result: Result, out: Path) -> None:
-    """Raise what the outcome deserves; nothing when there is an answer."""
+def _raise_outcome(result: Result, out: Path) -> None:
+    """Raise the error of an outcome that is no answer, and the exit of an interruption."""
     if result.limit is Limit.INTERRUPT or received():
         if result.schedule is None:
             aside("pesto: interrupted; nothing was written")
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
-    kinds: dict[Status, type[PestoError]] = {
-        Status.INFEASIBLE: InfeasibleError,
-        Status.UNKNOWN: NothingFoundError,
-        Status.INVALID: VerificationError,
-        Status.CRASHED: SolverError,
-        Status.HUNG: SolverError,
-        Status.MISSING: SolverError,
+    other = "see pesto doctor, or choose another --solver"
+    outcomes: dict[Status, tuple[type[PestoError], str]] = {
+        Status.INFEASIBLE: (InfeasibleError, "give more memory or devices"),
+        Status.UNKNOWN: (NothingFoundError, "raise --time-limit, or give a --start"),
+        Status.INVALID: (VerificationError, other),
+        Status.CRASHED: (SolverError, other),
+        Status.HUNG: (SolverError, other),
+        Status.MISSING: (SolverError, "choose another: pesto solvers"),
     }
-    if result.status in kinds:
+    if result.status in outcomes:
+        error, remedy = outcomes[result.status]
+        why = str(result.status)
+        if result.status is Status.UNKNOWN:
+            why = "no schedule found" + (
+                f" within the limit ({result.limit})" if result.limit is not Limit.NONE else ""
+            )
+        detail = f": {result.detail}" if result.detail else ""
         kept = f"; the best schedule so far is in {out}" if result.schedule is not None else ""
-        raise kinds[result.status](f"{result.solver}: {_why(result)}{kept} - {_remedy(result)}")
+        raise error(f"{result.solver}: {why}{detail}{kept} - {remedy}")
 
 
-def _why(result: Result) -> str:
-    limit = f" within the limit ({result.limit})" if result.limit is not Limit.NONE else ""
-    detail = f": {result.detail}" if result.detail else ""
-    return ("no schedule found" + limit if result.status is Status.UNKNOWN else str(result.status)) + detail
-
-
-def _remedy(result: Result) -> str:
-    return {
-        Status.INFEASIBLE: "give more memory or devices",
-        Status.UNKNOWN: "raise --time-limit, or give a --start",
-        Status.MISSING: "choose another: pesto solvers",
-    }.get(result.status, "see pesto doctor, or choose another --solver")
-
-
-def _belongs(instance: Instance, problem: Path, answer: ScheduleInstance, path: Path) -> None:
-    if answer.problem not in ("", fingerprint(instance.problem)):
+def _check_problem(instance: Instance, problem: Path, answered: ScheduleInstance, path: Path) -> None:
+    """Raise MismatchError for a schedule of another problem."""
+    if answered.problem not in ("", fingerprint(instance.problem)):
         raise MismatchError.build(
             f"a schedule of another problem than {problem}", where=path, remedy="give the one it was made for"
         )
 
 
-def _given(instance: Instance, problem: Path, path: Path) -> _Start:
-    answer = load_schedule(path)
-    _belongs(instance, problem, answer, path)
-    wrong = check(instance.problem, answer.schedule)
-    if wrong:
-        raise InputError.build(
-            f"not a valid schedule of {problem}: {wrong[0].text}", where=path, remedy="start from another or none"
-        )
-    return _Start(answer.schedule, path.name)
-
-
 def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> None:
-    """Print what is wrong with a schedule, or its makespan and gap; VerificationError when anything is."""
+    """Print the faults of a schedule, or its makespan and gap; VerificationError when there is a fault."""
     theirs = load_schedule(path)
-    _belongs(instance, problem, theirs, path)
-    wrong, made = check(instance.problem, theirs.schedule), theirs.schedule.makespan
+    _check_problem(instance, problem, theirs, path)
+    faults, makespan = check(instance.problem, theirs.schedule), theirs.schedule.makespan
     bound, by = quick_bounds.best(instance.problem)
-    gap = relative_gap(made, bound)
+    gap = relative_gap(makespan, bound)
     if as_json:
-        found = [{"kind": v.kind, "text": v.text} for v in wrong]
-        numbers = {"makespan": made, "lower_bound": bound, "bound_by": by, "gap": None if wrong else gap}
-        answer({"valid": not wrong, **numbers, "violations": found, "schedule": str(path)})
-    elif wrong:
-        click.echo("\n".join(paragraph(f"{v.kind}: {v.text}", 2) for v in wrong))
+        violations = [{"kind": v.kind, "text": v.text} for v in faults]
+        numbers = {"makespan": makespan, "lower_bound": bound, "bound_by": by, "gap": None if faults else gap}
+        answer({"valid": not faults, **numbers, "violations": violations, "schedule": str(path)})
+    elif faults:
+        click.echo("\n".join(paragraph(f"{v.kind}: {v.text}", 2) for v in faults))
     else:
         unit = instance.ticks_per_second
-        text = f"makespan {amount(made, unit)}, lower bound {amount(bound, unit)} ({by}), gap {percent(gap)}"
+        text = f"makespan {amount(makespan, unit)}, lower bound {amount(bound, unit)} ({by}), gap {percent(gap)}"
         click.echo(paragraph(f"{path}: valid; {text}", 2))
-    if wrong:
+    if faults:
         raise VerificationError.build(
-            f"invalid for {problem}: {wrong[0].text}", where=path, remedy="correct the program that made it"
+            f"invalid for {problem}: {faults[0].text}", where=path, remedy="correct the program that made it"
         )
-    _doubt(instance, problem, theirs.schedule, bound)
+    _warn_of_optimum(instance, problem, theirs.schedule, bound)
 
 
-def _doubt(instance: Instance, problem: Path, schedule: Schedule | None, bound: int) -> None:
+def _warn_of_optimum(instance: Instance, problem: Path, schedule: Schedule | None, bound: int) -> None:
     """Warn where the optimum that the problem's file names cannot be."""
     known = instance.optimum
     if known is not None and (bound > known or (schedule is not None and schedule.makespan < known)):

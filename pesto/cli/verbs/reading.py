@@ -7,7 +7,6 @@ import click
 
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, out_option, refuse, source_options
 from pesto.cli.printed import answer, check_outputs
-from pesto.core.cluster import Cluster
 from pesto.core.costs.analytical import BY, list_costs
 from pesto.core.errors import UsageError
 from pesto.core.files import graph_file
@@ -16,9 +15,10 @@ from pesto.core.files.json import shown
 from pesto.core.files.toml import suggest
 from pesto.core.quantities import plural
 from pesto.core.source import EVERYTHING, GRAPH_DEF, Source
+from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
-from pesto.inputs.load import inspect_source, load_cluster, load_costs, load_graph, load_shapes, precheck
+from pesto.inputs.load import inspect_source, load_costs, load_graph, load_shapes, precheck
 from pesto.reporting.show.input_pages import (
     OpTimes,
     costs_csv,
@@ -74,20 +74,29 @@ def import_command(
     docs/guides/other-graphs.md says which attributes of its nodes and edges are read, and how.
     """
     if shapes:
-        _shapes(file_, source, out, quiet=quiet)
+        _import_shapes(file_, source, out, quiet=quiet)
         return
-    said = {key: value for key, value in attributes.items() if value is not None}
+    named = {key: value for key, value in attributes.items() if value is not None}
     if file_ is not None:
         if source != Source():
             raise UsageError.build(f"{file_} and the options name two graphs", remedy="give one of them")
         if file_.suffix in GRAPH_DEF:
             raise UsageError.build("a GraphDef is named by an option", where=file_, remedy=f"give --graph {file_}")
         check_outputs([out], [file_], as_json=False)
-        graph = load_foreign(file_, _reading(said, unit, duration, order_only=order_only))
+        # --bytes names an attribute, or is the number for edges without one.
+        sizes = named.get("sizes", "")
+        bytes_each = int(named.pop("sizes")) if sizes.isdecimal() else None
+        if order_only and sizes:
+            raise UsageError.build("--order-only leaves nothing for --bytes to say", remedy="leave out one of them")
+        reading = Reading(
+            **named, unit_s=_UNITS[unit or "s"], default_duration=duration, default_bytes=bytes_each,
+            order_only=order_only,
+        )  # fmt: skip
+        graph = load_foreign(file_, reading)
     else:
         source.checked()
-        if said or unit or duration is not None or order_only:
-            given = [f"--{key.replace('sizes', 'bytes')}" for key in said] + (["--unit"] if unit else [])
+        if named or unit or duration is not None or order_only:
+            given = [f"--{key.replace('sizes', 'bytes')}" for key in named] + (["--unit"] if unit else [])
             what = [*given, "--order-only" if order_only else "--duration"][0]
             raise UsageError.build(
                 f"{what} goes with the FILE of another program", remedy="name it, or leave the option out"
@@ -101,31 +110,12 @@ def import_command(
         click.echo(line)
 
 
-def _reading(attributes: dict[str, str], unit: str | None, duration: float | None, *, order_only: bool) -> Reading:
-    """Return where a file has its numbers; --bytes names an attribute, or is the number for edges without one."""
-    sizes = attributes.get("sizes", "")
-    bytes_each = int(sizes) if sizes.isdecimal() else None
-    if order_only and sizes:
-        raise UsageError.build("--order-only leaves nothing for --bytes to say", remedy="leave out one of them")
-    named = attributes if bytes_each is None else {key: said for key, said in attributes.items() if key != "sizes"}
-    return Reading(
-        **named, unit_s=_UNITS[unit or "s"], default_duration=duration, default_bytes=bytes_each, order_only=order_only
-    )
-
-
-def _shapes(file: Path | None, source: Source, out: Path, *, quiet: bool) -> None:
-    """The step's shapes in place of its graph."""
+def _import_shapes(file: Path | None, source: Source, out: Path, *, quiet: bool) -> None:
+    """Write the step's shapes in place of its graph."""
     refuse(
-        "shapes have no times and no bytes of their own",
-        "durations",
-        "sizes",
-        "memory",
-        "kinds",
-        "groups",
-        "unit",
-        "duration",
-        "order_only",
-    )
+        "shapes have no times and no bytes of their own", "durations", "sizes", "memory", "kinds", "groups", "unit",
+        "duration", "order_only",
+    )  # fmt: skip
     if file is not None:
         raise UsageError.build(
             "a graph of another program has no shapes", where=file, remedy="name the step by an option"
@@ -160,7 +150,7 @@ def inspect_command(*, callable_: str | None, source: Source, as_json: bool) -> 
                 f"{callable_} and --function {source.function} are two steps", remedy="name one of them"
             )
         source = replace(source, function=callable_)
-    facts = inspect_source(source.checked())
+    facts = inspect_source(source)
     if as_json:
         answer(inspection_object(facts))
     else:
@@ -197,7 +187,10 @@ def costs_command(
     if csv_ and as_json:
         raise UsageError.build("--csv and --json both write to stdout", remedy="give one of them")
     machine = load_cluster(cluster)
-    index = None if device is None else _index(machine, device)
+    names = [each.name for each in machine.devices]
+    if device is not None and device not in names:
+        raise UsageError.build(f"--device {shown(device, 80)}: not in {machine.name}", remedy=suggest(device, names))
+    index = None if device is None else names.index(device)
     graph = load_graph(source, quiet=True)
     times = load_costs(graph, machine, costs)
     found = OpTimes(graph=graph, cluster=machine, costs=times, found=list_costs(graph, machine, times, index), by=by)
@@ -208,13 +201,6 @@ def costs_command(
         click.echo(costs_csv(found).decode().replace("\r\n", "\n"), nl=False)
     else:
         click.echo(costs_page(found, "; --csv and --json have them all"))
-
-
-def _index(cluster: Cluster, device: str) -> int:
-    names = [d.name for d in cluster.devices]
-    if device not in names:
-        raise UsageError.build(f"--device {shown(device, 80)}: not in {cluster.name}", remedy=suggest(device, names))
-    return names.index(device)
 
 
 MOST_NAMED = 4

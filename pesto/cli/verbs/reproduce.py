@@ -1,6 +1,5 @@
 """pesto reproduce: the tables and figures of the three papers, made again."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -52,6 +51,11 @@ def reproduce_command(
     The folder keeps every finished piece of work by version, so that a later call goes on where it was, also after
     Ctrl-C. Its page, reproduction.md, shows what it has the work of; reproduction.json has all numbers.
     """
+
+    def hear(line: str) -> None:
+        if not quiet:
+            aside(one_line(line))
+
     wanted = choose_artefacts(names)
     check_outputs([page] if page else [], [], as_json=as_json)
     opened = results_folder.open_folder(out, time_limit, tiny=tiny)
@@ -60,7 +64,7 @@ def reproduce_command(
     if not drawing.available():
         aside(f"pesto: no pictures without matplotlib - {install_command('study')}")
     try:
-        failed = results_folder.run_missing_cells(opened, wanted, jobs, _hear(quiet=quiet))
+        failed = results_folder.run_missing_cells(opened, wanted, jobs, hear)
     except KeyboardInterrupt:
         lacks = sum(count for name, count in results_folder.count_missing(opened).items() if name in wanted)
         aside(f"interrupted: what is done is kept, {lacks} pieces lack - run it again to go on")
@@ -78,11 +82,3 @@ def reproduce_command(
     for name in wanted:
         click.echo("\n".join(results_folder.section(opened, name)))
     click.echo(f"\n{shown(out / results_folder.PAGE)} and {results_folder.NUMBERS} have all of this")
-
-
-def _hear(*, quiet: bool) -> Callable[[str], None]:
-    def hear(line: str) -> None:
-        if not quiet:
-            aside(one_line(line))
-
-    return hear

@@ -21,7 +21,7 @@ from pesto.reporting.show.lines import align_rows
 from pesto.reporting.show.screen import one_line
 from pesto.service.serve import tokens
 from pesto.service.serve.backup import Saved, back_up, restore
-from pesto.service.serve.serve_config import EXECUTORS, KeepDays, ServeConfig, configured
+from pesto.service.serve.serve_config import EXECUTORS, KeepDays, configured
 from pesto.service.serve.webhooks import webhook_key
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
@@ -126,20 +126,18 @@ def serve_command(
             "--database has no address", remedy="write postgresql://USER@HOST:5432/NAME, or leave it out"
         )
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGHUP, _go_on)
+        # Nothing is done at SIGHUP until the server answers: certificate and tokens are read then.
+        signal.signal(signal.SIGHUP, lambda *_: None)
     from pesto.service.serve.server import serve
 
     chosen = configured(config, keep_days=dict(ChainMap(*reversed(keep))), **given)
-    serve(data, chosen, lambda url: None if quiet else aside(_ready(url, data, chosen)))
 
+    def say_ready(url: str) -> None:
+        if not quiet:
+            workers = plural(chosen.workers, "job")
+            aside(one_line(f"pesto: serving {data} at {url}, {workers} at a time; Ctrl-C ends it"))
 
-def _go_on(signum: int, frame: object) -> None:
-    """Do nothing at SIGHUP until the server answers: certificate and tokens, which it reads again, are read then."""
-
-
-def _ready(url: str, data: Path, config: ServeConfig) -> str:
-    workers = plural(config.workers, "job")
-    return one_line(f"pesto: serving {data} at {url}, {workers} at a time; Ctrl-C ends it")
+    serve(data, chosen, say_ready)
 
 
 @serve_command.command("backup")
@@ -218,7 +216,8 @@ def list_command(*, data: Path, as_json: bool) -> None:
     lines = [
         (
             one.name, one.role.value, str(one.quota.jobs), str(one.quota.queued), size(one.quota.bytes),
-            f"{one.quota.hours:g}", str(one.quota.priority), _expiry(one), _day(uses.get(one.id)),
+            f"{one.quota.hours:g}", str(one.quota.priority),
+            _day(one.expires) if one.valid(time.time()) else "expired", _day(uses.get(one.id)),
         )
         for one in found
     ]  # fmt: skip
@@ -226,11 +225,8 @@ def list_command(*, data: Path, as_json: bool) -> None:
     click.echo("\n".join(align_rows([head, *lines], "<<>>>>><<")))
 
 
-def _expiry(token: tokens.Token) -> str:
-    return "expired" if not token.valid(time.time()) else _day(token.expires)
-
-
 def _day(when: float | None) -> str:
+    """Format a time for people."""
     return "never" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 

@@ -24,14 +24,15 @@ from pesto.core.errors import Exit, UsageError
 from pesto.core.files.disk import write_atomic
 from pesto.core.plans.plan_file import cdep_json, part_json
 from pesto.planning.solving.interrupt import received
-from pesto.reporting.show.solve_report import glossary_text
-from pesto.verbs.plan_step import Named, choose_kind, plan_step
-from pesto.verbs.requests import SolveRequest
+from pesto.reporting.show.solve_report import InputNames, glossary_text
+from pesto.verbs.plan_step import choose_kind, plan_step
+from pesto.verbs.requests import OpenedRequest, SolveRequest
 
 
-def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+def _explain(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    """Print the glossary of a solve's output and end."""
     del param
-    if asked:
+    if given:
         click.echo(glossary_text())
         ctx.exit()
 
@@ -54,7 +55,7 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=_explained,
+    callback=_explain,
     help="Say what the names and lines of its output mean.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show the exact solver's own log.")
@@ -99,52 +100,47 @@ def solve_command(
     if server is not None:
         from pesto.cli.remote_solve import solve_there  # late: it takes long to load
 
-        return solve_there((server, token), request, (out, beside), as_json=as_json, quiet=quiet)
+        solve_there((server, token), request, (out, beside), as_json=as_json, quiet=quiet)
+        return
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
     request.settings.check_installed()
-    named = Named(source=source, cluster=str(request.cluster), costs=_path(request.costs))
+    costs = request.costs if isinstance(request.costs, Path) else None
+    names = InputNames(source=source, cluster=str(request.cluster), costs=costs)
     if request.split is not None:
-        return _choose(opened, named, out, as_json=as_json, quiet=quiet)
-    return _solve(opened, named, (out, beside), as_json=as_json, quiet=quiet)
+        interrupted = _choose(opened, names, out, as_json=as_json, quiet=quiet)
+    else:
+        interrupted = _solve(opened, names, (out, beside), as_json=as_json, quiet=quiet)
+    if interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
 
 
-def _solve(request: SolveRequest, named: Named, files: tuple[Path, Beside], *, as_json: bool, quiet: bool) -> None:
+def _solve(
+    request: OpenedRequest, names: InputNames, files: tuple[Path, Beside], *, as_json: bool, quiet: bool
+) -> bool:  # fmt: skip
+    """Find a plan, write it and what goes with it, and print it; return True where Ctrl-C ended the search."""
     solved, (out, beside) = plan_step(request, Terminal(quiet=quiet)), files
-    writes = time.perf_counter()
+    began = time.perf_counter()
     solved.save(out)
     if beside.part is not None:
         write_atomic(beside.part, part_json(solved.outcome.plan))
     if beside.cdep is not None:
         write_atomic(beside.cdep, cdep_json(solved.outcome.plan, solved.graph))
-    solved.stages_s["write"] = time.perf_counter() - writes
+    solved.stages_s["write"] = time.perf_counter() - began
     if beside.report is not None:
         write_atomic(beside.report, solved.html(out.name))
-    if as_json:
-        click.echo(to_json(solved.as_object(out, beside.report)))
-    else:
-        click.echo(solved.page(named, out, beside.report))
+    click.echo(to_json(solved.as_object(out, beside.report)) if as_json else solved.page(names, out, beside.report))
     if solved.failure is not None:
         aside(f"pesto: WARNING: {solved.failure}")
-    _end(interrupted=solved.interrupted)
+    return solved.interrupted
 
 
-def _choose(request: SolveRequest, named: Named, out: Path, *, as_json: bool, quiet: bool) -> None:
-    """Every kind of plan, the shortest written and told."""
+def _choose(request: OpenedRequest, names: InputNames, out: Path, *, as_json: bool, quiet: bool) -> bool:
+    """Find the shortest of all kinds of plans, write and print it; return True where Ctrl-C ended the search."""
     chosen = choose_kind(request, Terminal(quiet=quiet))
     chosen.save(out)
     if as_json:
         answer(chosen.as_object(out))
     else:
-        click.echo(chosen.page(named, out))
-    _end(interrupted=chosen.interrupted)
-
-
-def _path(costs: object) -> Path | None:
-    return costs if isinstance(costs, Path) else None
-
-
-def _end(*, interrupted: bool) -> None:
-    """End with the code of an interruption if there was one."""
-    if interrupted or received():
-        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+        click.echo(chosen.page(names, out))
+    return chosen.interrupted

@@ -75,7 +75,12 @@ def split_command(
         raise UsageError.build("--export prints a program alone", remedy="leave out --explain and --json")
     if missing:
         raise UsageError("--uncovered goes with ops: pesto split ops --uncovered")
-    source, form = _named(what, source).checked(), picture_format(picture)
+    if what is not None:
+        check_exists(what)
+        if source.file is not None:
+            raise UsageError.build(f"{what} and --graph {source.file} are two steps", remedy="name one of them")
+        source = replace(source, file=Path(what))
+    source, form = source.checked(), picture_format(picture)
     if click.get_current_context().params["workers"] is None:
         raise UsageError.build("how many workers?", remedy="give --workers, such as 8 or 2x2x2")
     request = make_request(source=source)
@@ -102,9 +107,6 @@ class _Explaining(Context):
     def __init__(self, op: str | None) -> None:
         self._op = op
 
-    def begin_reading(self) -> None:
-        """Read without a line of progress; a split compiles nothing."""
-
     def spell(self, option: str) -> str:
         """Return an option as the command line has it."""
         return f"--{option}"
@@ -114,13 +116,3 @@ class _Explaining(Context):
         if self._op is not None:
             find_op(step.names, self._op)
         return step
-
-
-def _named(file: str | None, source: Source) -> Source:
-    """The step that the argument or the options name."""
-    if file is None:
-        return source
-    check_exists(file)
-    if source.file is not None:
-        raise UsageError.build(f"{file} and --graph {source.file} are two steps", remedy="name one of them")
-    return replace(source, file=Path(file))

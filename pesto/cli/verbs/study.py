@@ -80,9 +80,9 @@ def run_command(
         log.begins(path, before, again)
         try:
             if before.pending and limit_cells != 0:
-                runner.run(cells, file, _executor(executor, jobs), log, limit=limit_cells)
+                runner.run(cells, file, _make_executor(executor, jobs), log, limit=limit_cells)
         except KeyboardInterrupt:
-            _say(f"interrupted: {file.tally().done} of {len(cells)} cells are done - run it again to go on")
+            aside(f"interrupted: {file.tally().done} of {len(cells)} cells are done - run it again to go on")
             raise click.exceptions.Exit(received() or Exit.INTERRUPTED) from None
         tally = file.tally()
         if as_json:
@@ -102,22 +102,23 @@ def run_command(
 @json_option()
 def status_command(*, db: Path, as_json: bool) -> None:
     """Say how far a study is, also while it is being run."""
-    found = peeked(db)
+    study = peeked(db)
     if as_json:
-        click.echo(to_json(found.as_object()))
+        click.echo(to_json(study.as_object()))
         return
-    click.echo(_line(shown(found.name), found.tally))
-    if found.tally.former_done or found.tally.former_pending:
-        click.echo(_former(found.tally))
+    click.echo(_line(shown(study.name), study.tally))
+    if study.tally.former_done or study.tally.former_pending:
+        click.echo(_former(study.tally))
     rows = [
         (f"  {shown(f'{solver} {formulation}'.rstrip())}", one_line(", ".join(f"{n} {s}" for s, n in statuses.items())))
-        for (solver, formulation), statuses in found.statuses.items()
+        for (solver, formulation), statuses in study.statuses.items()
     ]
     for line in align_rows(rows, "<", (17,)):
         click.echo(line)
 
 
-def _executor(kind: str, jobs: int | None) -> Executor:
+def _make_executor(kind: str, jobs: int | None) -> Executor:
+    """Return the executor of a kind, for so many cells at a time."""
     if kind == "ray":
         from pesto.core.executing.ray_reconnecting import ReconnectingRayCluster
 
@@ -128,26 +129,26 @@ def _executor(kind: str, jobs: int | None) -> Executor:
 
 
 class _Log:
-    """One line a cell on stderr."""
+    """Listener that writes one line a cell to stderr."""
 
     def __init__(self, versions: store.LibraryVersions, *, quiet: bool) -> None:
         self._versions, self._quiet, self._began = versions, quiet, time.monotonic()
 
     def begins(self, path: Path, tally: store.StudyTally, again: int) -> None:
         if again:
-            _say(f"{again} failed cells are run again")
+            aside(f"{again} failed cells are run again")
         if tally.former_done or tally.former_pending:
-            _say(_former(tally))
+            aside(_former(tally))
         if tally.pending:
             self._compare("pesto", self._versions.pesto, VERSION)
         if not self._quiet:
-            _say(_line(shown(path), tally))
+            aside(_line(shown(path), tally))
 
     def _compare(self, name: str, known: set[str], now: str) -> None:
         """Warn, once for each, of a version that other results of the file do not come from."""
         if known and now and now not in known:
             known_text = ", ".join(sorted(known))
-            _say(f"warning: {name} {now}, and done cells come from {name} {known_text} - their times may not compare")
+            aside(f"warning: {name} {now}, and done cells come from {name} {known_text} - their times may not compare")
         if now:
             known.add(now)
 
@@ -157,18 +158,14 @@ class _Log:
             return
         answer, cell = step.answer, step.cell
         name = f"{cell.solver} {cell.formulation}".strip()
-        value = _value(answer.makespan, answer.lower_bound)
+        value = "no schedule"
+        if answer.makespan is not None:
+            value = f"makespan {answer.makespan}, gap {percent(relative_gap(answer.makespan, answer.lower_bound))}"
         passed = time.monotonic() - self._began
         left = f"{passed / step.ran * step.waiting:.0f} s left" if step.waiting else "the last"
         detail = f"  ({answer.detail})" if answer.detail else ""
         text = f"{cell.instance.label}  {name}  {answer.status}  {value}  {answer.seconds:.1f} s{detail}"
-        _say(f"[{step.ran}/{step.ran + step.waiting}, {left}] {text}")
-
-
-def _value(makespan: int | None, bound: int) -> str:
-    if makespan is None:
-        return "no schedule"
-    return f"makespan {makespan}, gap {percent(relative_gap(makespan, bound))}"
+        aside(f"[{step.ran}/{step.ran + step.waiting}, {left}] {text}")
 
 
 def _line(name: str, tally: store.StudyTally) -> str:
@@ -182,10 +179,6 @@ def _former(tally: store.StudyTally) -> str:
         f"beside them {plural(tally.former_done + tally.former_pending, 'cell')} of a former version of the study: "
         f"{tally.former_done} done, {tally.former_pending} that will not be run"
     )
-
-
-def _say(text: str) -> None:
-    aside(text)
 
 
 @study_command.command("report", short_help="Tables, profiles and curves of a study, as text and as a page.")

@@ -169,10 +169,11 @@ _END = 0
 
 @contextmanager
 def watch_signals() -> Iterator[None]:
-    """End this process where SIGTERM, SIGHUP or a second Ctrl-C inside is not taken in time. In the main thread only.
+    """Install the handlers, and end this process where SIGTERM, SIGHUP or a second Ctrl-C is not taken in time.
 
-    Needs `install`; signals that others handle meanwhile, as a server does, are theirs alone.
+    In the main thread only. Signals that others handle meanwhile, as a server does, are theirs alone.
     """
+    install()
     # Standard descriptors that are closed point at nothing, or the pair would be them and read what is printed.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass

@@ -21,7 +21,7 @@ from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, percent, shorten, size
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
-from pesto.inputs.load import as_cluster_and_costs, as_costs, as_plan, load_graph, plan_cluster
+from pesto.inputs.load import as_plan, load_costs, load_graph, plan_inputs
 from pesto.planning.solving.candidates import formulate
 from pesto.reporting.explaining.bottlenecks import (
     Bottleneck,
@@ -193,10 +193,10 @@ def explain(
     """
     loaded = as_plan(plan)
     expect("op", op, str | None, "the name of an op")
-    machine, _ = as_cluster_and_costs(graph, plan_cluster(loaded) if cluster is None else cluster, costs)
+    machine, _ = plan_inputs(loaded, graph, cluster, costs)
     if costs is None and (wanted := needed_costs(loaded)):
         raise UsageError(f"the plan rests on {wanted} as costs")
-    return explain_plan(loaded, graph, machine, lambda at: as_costs(graph, at, costs), op=op)
+    return explain_plan(loaded, graph, machine, lambda at: load_costs(graph, at, costs), op=op)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -225,9 +225,7 @@ class ExplainContext:
         if self.graph is None:
             return {}
         graph = self.graph
-        machine, costs = as_cluster_and_costs(
-            graph, plan_cluster(plan) if self.cluster is None else self.cluster, self.costs
-        )
+        machine, costs = plan_inputs(plan, graph, self.cluster, self.costs)
         settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
         timeline = Timeline(problem=formulate(graph, costs, machine, settings), schedule=plan.schedule)
         waits = explain_waits(timeline, plan.rank)

@@ -1,9 +1,9 @@
 """Facts that pages share, as lines and as JSON keys: costs, open batch, feeds, idle devices, trust, catalogue."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -77,25 +77,6 @@ def open_batch_key(plan: Plan) -> dict[str, Any]:
     """The key of a JSON object: None for a plan of a fixed batch."""
     size = plan.provenance.graph_batch
     return {"open_batch": None if size is None else {"planned_size": size, "note": open_batch(plan)}}
-
-
-MOST_FEEDS = 8
-"""Feeds that a page names; the JSON object has all."""
-
-
-class FeedLine(Protocol):
-    """Values of one feed, said in a line."""
-
-    def __str__(self) -> str:
-        """The line."""
-
-
-def fed_lines(feeds: Sequence[FeedLine]) -> Iterable[str]:
-    """One fact for each feed, and how many others there are."""
-    for feed in feeds[:MOST_FEEDS]:
-        yield fact("fed", str(feed))
-    if len(feeds) > MOST_FEEDS:
-        yield fact("fed", f"and {plural(len(feeds) - MOST_FEEDS, 'other')}")
 
 
 def enforced_keys(enforced: ModePrediction | None) -> dict[str, Any]:

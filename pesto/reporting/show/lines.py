@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Literal
 
-from pesto.core.files.json import shown
 from pesto.core.quantities import percent
 
 COLUMNS = 80
@@ -145,26 +144,19 @@ def to_csv(table: Table) -> bytes:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
+    from pesto.core.files.json import shown  # late: --help does without msgspec
+
+    def cell(value: Value) -> str:
+        if isinstance(value, str):
+            line = shown(value, 2000)
+            return f"'{line}" if line.startswith(_FORMULA) else line
+        if isinstance(value, bool):
+            return str(value).lower()
+        return "" if value is None else repr(value)
+
     text = io.StringIO(newline="")
-    out = csv.writer(text)
-    out.writerow([_harmless(c.key) for c in table.columns])
-    for row in table.rows:
-        out.writerow(
-            _harmless(v)
-            if isinstance(v, str)
-            else str(v).lower()
-            if isinstance(v, bool)
-            else ""
-            if v is None
-            else repr(v)
-            for v in row
-        )
+    csv.writer(text).writerows([[cell(c.key) for c in table.columns], *(map(cell, row) for row in table.rows)])
     return text.getvalue().encode("utf-8", "replace")
-
-
-def _harmless(text: str) -> str:
-    line = shown(text, 2000)
-    return f"'{line}" if line.startswith(_FORMULA) else line
 
 
 def to_markdown(table: Table, limit: int) -> str:
@@ -183,6 +175,8 @@ def to_markdown(table: Table, limit: int) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return any text as one line of Markdown that shows it and does nothing else."""
+    from pesto.core.files.json import shown  # late: --help does without msgspec
+
     line = _MARKUP.sub(r"\\\1", shown(text, 400))
     for mark, entity in _ENTITIES.items():
         line = line.replace(mark, entity)

@@ -1,7 +1,7 @@
 """Reports of a solve: one JSON object, a page for people, and the glossary of both, `pesto solve --explain-output`."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -219,14 +219,21 @@ def _coarse(outcome: SolveOutcome) -> dict[str, Any] | None:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputNames:
+    """Inputs as the user calls them, for the commands that a page names."""
+
+    source: Source
+    cluster: str
+    """Preset or file of the cluster."""
+    costs: Path | None = None
+    """File of measured times or of the user's own."""
+
+
 def solve_page(
-    outcome: SolveOutcome,
-    stages_s: dict[str, float],
-    out: Path,
-    following: Iterable[object],
-    report: Path | None = None,
+    outcome: SolveOutcome, stages_s: dict[str, float], out: Path, inputs: InputNames, report: Path | None = None
 ) -> str:
-    """A page for people: who was beaten by how much, the bound, what was written, and the command to follow."""
+    """Return a page for people: who was beaten by how much, the bound, the file written, and the command to follow."""
     plan, made = outcome.plan, outcome.plan.provenance
     bound, idle = duration(made.lower_bound_ticks * plan.tick_s), idle_devices(plan)
     peaks = [f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items() if peak or name.startswith("cpu")]
@@ -261,31 +268,25 @@ def solve_page(
         *contribution_lines(outcome.first, outcome.contributions),
         *([] if outcome.compiled else [fact("compiled", UNCOMPILED)]),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
-        *closing_lines(out, following, report),
+        *closing_lines(out, inputs, report),
     ]
     return "\n".join(lines)
 
 
-def closing_lines(out: Path, following: Iterable[object], report: Path | None = None) -> list[str]:
-    """The last lines of a page: where the plan is, and the command to follow."""
+def closing_lines(out: Path, inputs: InputNames, report: Path | None = None) -> list[str]:
+    """Return the last lines of a page: where the plan is, and the command that shows it.
+
+    Where the plan's page is written, the command verifies the plan anew. A plan names a built-in model and a cluster
+    preset itself.
+    """
+    words: list[object] = ["pesto", "report" if report is None else "check", out, *source_words(inputs.source)]
+    if inputs.cluster not in cluster_names():
+        words += ["--cluster", inputs.cluster]
     return [
         fact(VERIFIED, f"by the independent checker; written to {out}"),
-        command("next", following),
+        command("next", [*words, *(["--costs", inputs.costs] if inputs.costs else [])]),
         *([fact("page", f"{report}; open it in a browser")] if report is not None else []),
     ]
-
-
-def following_command(
-    source: Source, cluster: str, costs: Path | None, out: Path, report: Path | None = None
-) -> list[object]:
-    """The command that shows the plan, or with its page written verifies it anew.
-
-    A plan names a built-in model and a cluster preset itself.
-    """
-    words: list[object] = ["pesto", "report" if report is None else "check", out, *source_words(source)]
-    if cluster not in cluster_names():
-        words += ["--cluster", cluster]
-    return [*words, *(["--costs", costs] if costs else [])]
 
 
 def source_words(source: Source) -> list[object]:

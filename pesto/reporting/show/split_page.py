@@ -12,7 +12,7 @@ from pesto.core.source import Source
 from pesto.reporting.show.drawing import COLOURS, INK, drawing_style, figure_bytes
 from pesto.reporting.show.facts import SPLIT, artifact_keys
 from pesto.reporting.show.lines import align_rows, command, fact, paragraph
-from pesto.reporting.show.solve_report import following_command, solve_object, solve_page, source_words
+from pesto.reporting.show.solve_report import InputNames, solve_object, solve_page, source_words
 from pesto.split.division import Division, reduction_warnings, undescribed_types
 from pesto.split.geometry import Box, Shape, worker_boxes
 from pesto.split.methods.cut_methods import METHODS
@@ -362,16 +362,15 @@ def choice_object(choice: StrategyChoice, out: Path) -> dict[str, Any]:
     return {**split_object(shaped, timed.split, undescribed_types(shaped), out, timed), **kinds_object(choice)}
 
 
-def choice_page(choice: StrategyChoice, out: Path, source: Source, cluster: str) -> str:
-    """The page of the plan or the split in `out`, and the table of all kinds; `source` and `cluster` as given."""
+def choice_page(choice: StrategyChoice, out: Path, inputs: InputNames) -> str:
+    """Return the page of the plan or the split in `out`, and the table of all kinds."""
     chosen = choice.chosen
     if isinstance(chosen, PlacementPlan):
-        outcome = chosen.outcome
-        text = solve_page(outcome, outcome.stages_s, out, following_command(source, cluster, None, out))
+        text = solve_page(chosen.outcome, chosen.outcome.stages_s, out, inputs)
     else:
         shaped, timed = chosen.shaped, chosen.timed
         page = split_page(shaped, timed.split, undescribed_types(shaped), timed=timed)
-        text = "\n".join([page, *split_closing(out, source)])
+        text = "\n".join([page, *split_closing(out, inputs.source)])
     return f"{text}\n\n{kinds_page(choice)}"
 
 

@@ -24,7 +24,8 @@ from pesto.core.files.graph_file import load
 from pesto.core.graph import Graph
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.research.cell_runner import run_works
 from solvers import Problem
 

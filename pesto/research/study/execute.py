@@ -148,12 +148,13 @@ def _posed(problem: Problem) -> PosedProblem:
 def _step(instance: Instance) -> TracedStep:
     from pesto.core.source import Source
     from pesto.inputs import load as inputs
+    from pesto.inputs.cluster_file import load_cluster
 
     if not isinstance(instance, TrainingInstance):
         raise TypeError(f"a training step expected, found {instance.label}")
     path = _cluster(instance)  # first, as it takes no time
     graph = inputs.load_graph(Source(model=instance.model, variant=instance.variant, batch=instance.batch))
-    cluster = inputs.load_cluster(path)
+    cluster = load_cluster(path)
     return TracedStep(graph=graph, cluster=cluster, costs=inputs.load_costs(graph, cluster, None))
 
 

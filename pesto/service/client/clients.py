@@ -1,7 +1,7 @@
 """The service's clients, `Client` and `AsyncClient`, on httpx."""
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -29,8 +29,6 @@ from pesto.verbs.jobs.request import JobRequest
 
 if TYPE_CHECKING:
     import httpx
-import asyncio
-from collections.abc import AsyncIterator
 
 READ_S = 60.0
 """Seconds of silence after which a connection is taken for dead; the service says something every 15."""
@@ -239,6 +237,8 @@ class AsyncClient:
 
     async def upload(self, file: bytes | Path | str) -> str:
         """Inside: as `Client.upload`."""
+        import asyncio  # late: `Client` does without it
+
         return await self._run(self._calls.upload(await asyncio.to_thread(blob_of, file)))
 
     async def submit(self, request: JobRequest | Mapping[str, Any], key: str | None = None) -> str:
@@ -295,6 +295,8 @@ class AsyncClient:
 
     async def events(self, name: str, after: int = 0) -> AsyncIterator[JobEvent]:
         """Inside: as `Client.events`."""
+        import asyncio  # late: `Client` does without it
+
         followed = Followed(name, after)
         while not followed.over:
             try:
@@ -321,6 +323,8 @@ class AsyncClient:
 
     async def _run(self, steps: Steps[T]) -> T:
         """Do what the steps ask for, to their end."""
+        import asyncio  # late: `Client` does without it
+
         reply: Reply | None = None
         try:
             while True:
@@ -335,6 +339,8 @@ class AsyncClient:
             return value
 
     async def _carried(self, ask: Ask) -> Reply:
+        import asyncio  # late: `Client` does without it
+
         async def chunks(path: Path) -> AsyncIterator[bytes]:
             with path.open("rb") as file:
                 while chunk := await asyncio.to_thread(file.read, _CHUNK):

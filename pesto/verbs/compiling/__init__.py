@@ -1,1 +1,1 @@
-"""What a solve compiles, compiled ahead: in processes of their own, while a machine's first solve begins."""
+"""Compilation ahead of a machine's first solve, in processes of their own."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 
 from pesto.planning.solving import background_compiler
 from pesto.verbs.compiling.parts import PARTS, Tiny, run
@@ -23,11 +24,14 @@ _LOOK_S = 0.1
 
 
 def main() -> None:
-    """Until all is compiled."""
+    """Compile until no part is missing."""
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     said: set[str] = set()
     with (background_compiler.cache_folder() / "pesto-compiled.lock").open("w") as lock:
-        while not _taken(lock.fileno()):
+        while True:
+            with suppress(BlockingIOError):  # another process compiles
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             _say(said)
             time.sleep(_LOOK_S)
         _say(said)
@@ -48,7 +52,7 @@ def compile_missing(lock: int) -> Iterator[str]:
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(lock, os.getpid())) as pool:
         while todo or running:
-            for name in [n for n in todo if there.issuperset(PARTS[n].after)][: workers - len(running)]:
+            for name in [n for n in todo if there.issuperset(PARTS[n])][: workers - len(running)]:
                 todo.remove(name)
                 running[pool.submit(_compile, name)] = name
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -59,6 +63,7 @@ def compile_missing(lock: int) -> Iterator[str]:
 
 
 def _compile(name: str) -> None:
+    """Compile a part in a worker process."""
     run(name, Tiny.make())
 
 
@@ -71,27 +76,21 @@ def _begin(lock: int, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
+    """End this worker once its parent is gone."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
 
 
-def _taken(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _say(said: set[str]) -> None:
-    """A line for each part that has come."""
+    """Print a line for each part that is compiled since the last call."""
     for part in [name for name in PARTS if name in background_compiler.compiled_parts() - said]:
         said.add(part)
         print(json.dumps({"done": part, "count": len(said), "of": len(PARTS)}), flush=True)
 
 
 def _end_with_stdin() -> None:
+    """End this process and its workers once its stdin is closed."""
     while os.read(0, 4096):  # sys.stdin would be locked when the interpreter ends
         pass
     os.killpg(0, signal.SIGKILL) if os.getpgrp() == os.getpid() else os._exit(1)

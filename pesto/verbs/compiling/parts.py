@@ -1,10 +1,8 @@
 """Everything that a solve compiles, in parts and in the order in which it needs them: numba keeps it on disk."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections import deque
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +11,8 @@ from pesto.core.memory import footprint, measure
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.background_compiler import compile_in_process
 from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.flow import EarlierPlans, solve
@@ -32,13 +31,22 @@ _OPS = 60
 _SETTINGS = Settings(solver="list", time_limit_s=0.1, workers=1)
 
 
-class Part(NamedTuple):
-    """One part."""
+PARTS: dict[str, tuple[str, ...]] = {
+    "problem": (),
+    "timing": (),
+    "peaks": (),
+    "plan": ("problem", "timing", "peaks"),
+    "list": ("problem", "timing"),
+    **dict.fromkeys(RIVALS, ("list",)),
+    "coarse": ("problem", "timing", "peaks", "list", "pardnn"),
+    "search": ("problem", "timing"),
+    "bound": ("problem",),
+    "rest": ("coarse", "search", "bound"),
+    "repair": ("rest",),
+}
+"""Parts in the order in which solves need them -> parts that each would otherwise compile as well.
 
-    run: Callable[["Tiny"], object]
-    """Runs compiled functions on the tiny step with arrays of the types that every step has."""
-    after: tuple[str, ...] = ()
-    """Parts that it would otherwise compile as well."""
+"rest" is a whole solve, for the functions that those before it leave out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,11 +95,6 @@ class Tiny:
         device = np.flatnonzero(problem.allowed.all(axis=0))[:1].repeat(problem.tasks)
         return cls(graph=graph, problem=problem, device=device, rank=np.arange(problem.tasks))
 
-    @property
-    def bench(self) -> CandidateEvaluator:
-        """The step as candidates are run on it."""
-        return CandidateEvaluator.of(self.graph, self.problem, per_edge=False)
-
 
 def compile_all() -> None:
     """Run every compiled function that a solve by default runs, here and one after another."""
@@ -101,84 +104,53 @@ def compile_all() -> None:
 
 
 def run(name: str, tiny: Tiny) -> None:
-    """Compile one part here."""
+    """Compile one part here: run its functions on the tiny step, with arrays of the types that every step has."""
+    graph, problem, cluster = tiny.graph, tiny.problem, load_cluster(_CLUSTER)
     with compile_in_process():
-        PARTS[name].run(tiny)
-
-
-def _problem(tiny: Tiny) -> None:
-    cluster = load_cluster(_CLUSTER)
-    formulate(tiny.graph, load_costs(tiny.graph, cluster, None), cluster, _SETTINGS)
-
-
-def _timing(tiny: Tiny) -> None:
-    for strict in (True, False):
-        replay(tiny.problem, tiny.device, tiny.rank, strict=strict)
-
-
-def _peaks(tiny: Tiny) -> None:
-    measure(tiny.graph, simulate(tiny.problem, tiny.device, tiny.rank))
-
-
-def _plan(tiny: Tiny) -> None:
-    """A whole solve with no time, of one candidate; and one whose transfers wait for each other, priced."""
-    cluster = load_cluster(_CLUSTER)
-    costs = load_costs(tiny.graph, cluster, None)
-    solve(tiny.graph, cluster, costs, _SETTINGS, lambda _: None, EarlierPlans(spent_s=math.inf))
-    gpus = np.flatnonzero(tiny.problem.allowed.all(axis=0))[:2]
-    bench = tiny.bench
-    bench.priced(bench.placed("on both", "", gpus[np.arange(tiny.problem.tasks) % 2]))
-
-
-def _method(name: str, tiny: Tiny) -> None:
-    run_heuristic(tiny.problem, name)
-
-
-def _coarse(tiny: Tiny) -> None:
-    for _ in multilevel(tiny.bench, tiny.problem, Settings(coarsen_to=_OPS // 4)):
-        pass
+        match name:
+            case "problem":
+                formulate(graph, load_costs(graph, cluster, None), cluster, _SETTINGS)
+            case "timing":
+                for strict in (True, False):
+                    replay(problem, tiny.device, tiny.rank, strict=strict)
+            case "peaks":
+                measure(graph, simulate(problem, tiny.device, tiny.rank))
+            case "plan":
+                # A whole solve with no time, of one candidate; and one whose transfers wait for each other, priced.
+                costs = load_costs(graph, cluster, None)
+                solve(graph, cluster, costs, _SETTINGS, lambda _: None, EarlierPlans(spent_s=math.inf))
+                gpus = np.flatnonzero(problem.allowed.all(axis=0))[:2]
+                bench = CandidateEvaluator.of(graph, problem, per_edge=False)
+                bench.priced(bench.placed("on both", "", gpus[np.arange(problem.tasks) % 2]))
+            case "coarse":
+                bench = CandidateEvaluator.of(graph, problem, per_edge=False)
+                deque(multilevel(bench, problem, Settings(coarsen_to=_OPS // 4)), maxlen=0)
+            case "search":
+                _search(tiny)
+            case "bound":
+                full_bound(problem)
+            case "rest":
+                solve(graph, cluster, load_costs(graph, cluster, None), _SETTINGS, lambda _: None)
+            case "repair":
+                # With less memory than the one GPU needs, and more than the two have together.
+                held = footprint(graph)
+                peak = usage(problem, held, replay(problem, tiny.device, tiny.rank)).peak
+                short = problem.holding(capacity=np.full_like(peak, int(peak.max()) * 6 // 10))
+                relieve(short, held, tiny.device, order=tiny.rank)
+            case _:
+                run_heuristic(problem, name)
 
 
 def _search(tiny: Tiny) -> None:
+    """Anneal for no time, op pair by op pair."""
     problem = tiny.problem
-    arena = Workspace.of(problem, [np.arange(problem.tasks) // 2])
+    workspace = Workspace.of(problem, [np.arange(problem.tasks) // 2])
 
     def weigh(spot: Solution) -> PointValue:
         fits = np.zeros(problem.locations, dtype=np.int64)
-        return PointValue(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=fits)
+        return PointValue(
+            makespan=spot.makespan, device=workspace.devices(spot.at), rank=rank_of(spot.order), over=fits
+        )  # fmt: skip
 
-    start = arena.solution(problem.location[tiny.device], np.argsort(arena.topological))
-    Walk(arena, start, Temperature(1e-2, 1e-3), weigh, 0).stretch(0.0)
-
-
-def _bound(tiny: Tiny) -> None:
-    full_bound(tiny.problem)
-
-
-def _repair(tiny: Tiny) -> None:
-    """With less memory than the one GPU needs, and more than the two have together."""
-    held = footprint(tiny.graph)
-    peak = usage(tiny.problem, held, replay(tiny.problem, tiny.device, tiny.rank)).peak
-    short = tiny.problem.holding(capacity=np.full_like(peak, int(peak.max()) * 6 // 10))
-    relieve(short, held, tiny.device, order=tiny.rank)
-
-
-def _rest(tiny: Tiny) -> None:
-    cluster = load_cluster(_CLUSTER)
-    solve(tiny.graph, cluster, load_costs(tiny.graph, cluster, None), _SETTINGS, lambda _: None)
-
-
-PARTS: Mapping[str, Part] = {
-    "problem": Part(_problem),
-    "timing": Part(_timing),
-    "peaks": Part(_peaks),
-    "plan": Part(_plan, after=("problem", "timing", "peaks")),
-    "list": Part(partial(_method, "list"), after=("problem", "timing")),
-    **{name: Part(partial(_method, name), after=("list",)) for name in RIVALS},
-    "coarse": Part(_coarse, after=("problem", "timing", "peaks", "list", "pardnn")),
-    "search": Part(_search, after=("problem", "timing")),
-    "bound": Part(_bound, after=("problem",)),
-    "rest": Part(_rest, after=("coarse", "search", "bound")),
-    "repair": Part(_repair, after=("rest",)),
-}
-"""In the order in which solves need them; "rest" is a whole solve, for what those before it leave out."""
+    start = workspace.solution(problem.location[tiny.device], np.argsort(workspace.topological))
+    Walk(workspace, start, Temperature(1e-2, 1e-3), weigh, 0).stretch(0.0)

@@ -28,7 +28,8 @@ from pesto.core.plans.plan_file import dumps
 from pesto.core.quantities import duration, plural
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_shapes
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs, load_shapes
 from pesto.planning.solving.background_compiler import LAST, compiled_parts, shared_compiler
 from pesto.planning.solving.flow import solve
 from pesto.planning.solving.interrupt import hold, install, received
@@ -39,7 +40,7 @@ from pesto.reporting.show.comparison_page import comparison_object, comparison_p
 from pesto.reporting.show.facts import PATTERN
 from pesto.reporting.show.html_report import html_report, report_solve
 from pesto.reporting.show.screen import one_line
-from pesto.reporting.show.solve_report import following_command, solve_object, solve_page
+from pesto.reporting.show.solve_report import InputNames, solve_object, solve_page
 from pesto.reporting.show.sweep_page import draw_sweep, progress_line, sweep_object, sweep_page
 from pesto.reporting.show.trace import gzip_bytes, trace
 from pesto.split.typed_graph import TypedGraph
@@ -64,15 +65,15 @@ from pesto.verbs.jobs.request import (
 from pesto.verbs.plan_step import (
     Chosen,
     CutStep,
-    Named,
     Solved,
     choose_kind,
     compare_step,
     plan_step,
+    read_step,
     split_step,
     sweep_step,
 )
-from pesto.verbs.requests import CompareRequest, Context, SolveRequest, SplitRequest, Step, SweepRequest, read_step
+from pesto.verbs.requests import CompareRequest, Context, SolveRequest, SplitRequest, Step, SweepRequest
 
 Tell = Callable[[Event], None]
 
@@ -242,9 +243,8 @@ class JobContext(Context):
         self._incumbents.take_split(makespan_s, encoded)
 
     def begin_reading(self) -> None:
-        """Tell that the graph is being read, while what its solve needs is compiled."""
+        """Tell that the graph is being read."""
         self.begins("reading the graph")
-        shared_compiler()
 
     def begin_search(self, stage: str) -> None:
         """Tell of the stage."""
@@ -286,10 +286,10 @@ class JobContext(Context):
         self.keep(ANSWER, encode_json(content))
         self.keep(PAGE, page.encode() + b"\n")
 
-    def named(self) -> Named:
+    def named(self) -> InputNames:
         """Return the inputs as their sender calls them."""
         source, cluster, costs = self.files.source, self.files.cluster or "", self.files.costs
-        return Named(
+        return InputNames(
             source=source if source.file is None else replace(source, file=Path(source.file.name)),
             cluster=Path(cluster).name if isinstance(self.request.cluster, BlobFile) else cluster,
             costs=None if costs is None else Path(costs.name),
@@ -326,11 +326,11 @@ def solve_job(job: JobContext) -> dict[str, Any]:
         split=job.request.cuts, settings=Settings(**job.request.settings.given()),
     )  # fmt: skip
     if request.split is not None:
-        chosen = choose_kind(request, job)
+        chosen = choose_kind(request.opened(), job)
         out = job.out(PLAN if chosen.is_plan else SPLIT)
         job.answer(chosen.as_object(out), chosen.page(job.named(), out))
         return chosen.summary()
-    solved = plan_step(request, job)
+    solved = plan_step(request.opened(), job)
     job.begins("report")
     for remark in (*solved.outcome.remarks, *filter(None, [solved.failure])):
         job.log(remark, "warning")
@@ -485,7 +485,7 @@ def prepare_worker() -> None:
         out, stages_s = Path("ready"), outcome.stages_s
         dumps(outcome.plan)
         encode_json(solve_object(outcome, stages_s, out))
-        solve_page(outcome, stages_s, out, following_command(Source(file=out), PRESET, None, out))
+        solve_page(outcome, stages_s, out, InputNames(source=Source(file=out), cluster=PRESET))
         html_report(graph, [report_solve(outcome, cluster, out.name, stages_s)])
         gzip_bytes(trace(outcome.plan, simulate(outcome.plan, graph, cluster=cluster)))
         encode_json(explanation_object(explain(outcome.plan, graph, cluster=cluster)))

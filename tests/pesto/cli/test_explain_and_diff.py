@@ -13,7 +13,8 @@ from pesto.core.plans.plan import Plan
 from pesto.core.plans.plan_file import save
 from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs, load_graph
 from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.tracker import SolveRecord, make_plan
 from solvers.arrays import ints

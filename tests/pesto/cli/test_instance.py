@@ -18,6 +18,7 @@ from pesto.core.files.solver_files import load_problem, load_schedule, save_prob
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs import load as inputs
+from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving import exact, flow
 from pesto.research import instances
 from solvers import api, program_text
@@ -164,7 +165,7 @@ def test_the_problem_of_a_step_is_the_one_that_a_solve_gives_its_solver(
 ) -> None:
     """The same coarse problem, edge by edge or not; a tick is a nanosecond."""
     (tmp_path / "step.json").write_text(json.dumps(STEP))
-    source, machine = Source(file=tmp_path / "step.json"), inputs.load_cluster("v100x2-nvlink")
+    source, machine = Source(file=tmp_path / "step.json"), load_cluster("v100x2-nvlink")
     graph = inputs.load_graph(source)
     given: list[bytes] = []
     solve = exact.api.solve

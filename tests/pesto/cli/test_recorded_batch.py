@@ -12,7 +12,7 @@ import pesto as library
 from pesto.core.errors import Exit, UsageError
 from pesto.core.files.json import short_fingerprints
 from pesto.core.source import Source, file_source, read_source
-from pesto.inputs.load import RecordedSource, source_of
+from pesto.inputs.load import recorded_source
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs.jobs.checks import named_source
 from pesto.verbs.jobs.request import JobSource
@@ -73,7 +73,7 @@ def test_files_give_the_batch_of_their_step(pesto, tmp_path):
 )
 def test_a_given_batch_wins(made, given, batch):
     """The file's own size, or the model's that it names, stands in for one that is left out."""
-    assert source_of(RecordedSource(read_source(made), 6), given, "the step", "then").batch == batch
+    assert recorded_source(given, read_source(made), 6).batch == batch
 
 
 @pytest.fixture
@@ -121,11 +121,11 @@ def test_a_split_has_the_shapes_of_its_feeds(pesto, tmp_path, without_rank):
 
 def test_recorded_shapes_are_of_feeds_that_have_none_given():
     """One that is given wins, by feed; a built-in model and a graph file take none."""
-    recorded = RecordedSource(file_source("a.pb"), None, ("x=6,4", "y="))
-    named = source_of(recorded, Source(file=Path("a.pb"), shape=("x=8,4",)), "the graph", "then")
+    recorded = file_source("a.pb"), None, ("x=6,4", "y=")
+    named = recorded_source(Source(file=Path("a.pb"), shape=("x=8,4",)), *recorded)
     assert named.shapes == {"x": (8, 4), "y": ()}
     for other in (Source(model="nmt"), Source(file=Path("a.json"))):
-        assert source_of(recorded, other, "the graph", "then").shape == ()
+        assert recorded_source(other, *recorded).shape == ()
 
 
 def test_a_job_has_the_shapes_of_its_feeds():

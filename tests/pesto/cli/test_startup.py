@@ -5,6 +5,8 @@ import json
 import pytest
 
 from pesto.cli import main
+from pesto.cli.terminal import Terminal
+from pesto.core.settings import Settings
 from pesto.verbs import plan_step
 
 
@@ -13,12 +15,13 @@ from pesto.verbs import plan_step
 )
 def test_what_starting_and_ending_take_beyond_a_second_is_counted(started_s, limit_s, counted):
     """Half of the limit at most; where the limit is a measure of work, nothing."""
-    assert main.counted_s(started_s, limit_s, deterministic=False) == counted
-    assert main.counted_s(started_s, limit_s, deterministic=True) == 0.0
+    terminal = Terminal(quiet=True)
+    assert terminal.counted_s(started_s, Settings(time_limit_s=limit_s)) == counted
+    assert terminal.counted_s(started_s, Settings(time_limit_s=limit_s, deterministic=True)) == 0.0
 
 
 def test_a_verb_that_python_calls_has_not_started_late():
-    assert main.startup_s() == 0.0
+    assert Terminal(quiet=True).startup_s() == 0.0
 
 
 def test_the_solve_is_told_what_starting_took(signals, tmp_path, monkeypatch, capfd):

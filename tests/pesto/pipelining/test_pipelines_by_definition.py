@@ -10,7 +10,7 @@ from training_steps import training_step
 from pesto.core.errors import UsageError
 from pesto.core.problem import COPIED, TICK_S
 from pesto.core.step_parts import AFTER, BACKWARD, BEFORE, FORWARD
-from pesto.inputs.load import load_cluster
+from pesto.inputs.cluster_file import load_cluster
 from pesto.pipelining.max_load import chain_layers, spread_layers, step_layers
 from pesto.pipelining.pattern_certificate import matches_schedule
 from pesto.pipelining.replicas import Replicas, in_flight, run_replicas

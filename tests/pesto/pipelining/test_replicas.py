@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from training_steps import pipelined, training_step
 
-from pesto.inputs.load import load_cluster
+from pesto.inputs.cluster_file import load_cluster
 from pesto.pipelining import step_pipeline
 from pesto.pipelining.replicas import Replicas, in_flight, place_replicas, run_replicas, stage_divisions
 from pesto.pipelining.schedules import ChainSchedule

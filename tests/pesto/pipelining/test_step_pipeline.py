@@ -9,7 +9,8 @@ from training_steps import BACKWARD, FORWARD, pipelined, training_step
 from pesto.core.errors import InfeasibleError, NothingFoundError, UsageError
 from pesto.core.source import Source
 from pesto.core.step_parts import step_parts
-from pesto.inputs.load import load_cluster, load_graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_graph
 from pesto.pipelining.schedules import NAMES
 from pesto.pipelining.staged_step import build_step_chain, fold
 from pesto.reporting.show.pipeline_page import step_object, step_page

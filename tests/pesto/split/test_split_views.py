@@ -32,7 +32,7 @@ from pesto.split.split_views import (
     variable_rows,
 )
 from pesto.tf import named_sources
-from pesto.verbs.artifacts import _split_bound
+from pesto.verbs.artifacts import CheckedSplit
 from solvers.result import Status
 
 OP = "layer_0/step_0/MatMul"
@@ -72,7 +72,8 @@ def test_a_first_cut_without_a_proof_is_named(shaped, found):
     assert "cut 1 of 2 sends 32 B at least" in page and "gap 0%" not in page
     file = loads_split(dumps_split(shaped, split, time_limit_s=1.0), "split")
     again = SplitBounds(claimed=file.cuts, recomputed=(32, proven.bound), rests_on=("HiGHS",))
-    assert "cut 1 has 32 B, of" in _split_bound(file, again) and "confirmed" in _split_bound(file, again)
+    page = " ".join(CheckedSplit(split=file, shaped=shaped, certificate=True, bounds=again).page().split())
+    assert "cut 1 has 32 B, of" in page and "confirmed" in page
     split = replace(split, cuts=(replace(first, status=Status.OPTIMAL, bound=first.value), proven))
     assert "no other cut after the cuts before it sends less" in " ".join(split_page(shaped, split, []).split())
 

@@ -18,7 +18,6 @@ from pesto.cli.printed import answer, check_outputs, to_json
 from pesto.core.errors import Exit, MismatchError
 from pesto.core.files.disk import write_atomic
 from pesto.core.graph import Graph
-from pesto.core.plans.plan import Plan
 from pesto.core.quantities import plural, size
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph, plan_source
@@ -108,29 +107,24 @@ def diff_command(*, first: Path, second: Path, source: Source, exit_code: bool, 
     """
     plans = load_plan(first, "diff"), load_plan(second, "diff")
     given = load_graph(plan_source(plans[0], source)) if source != Source() else None
-    found = compare_plans(*plans, _graphs(plans, given))
-    if as_json:
-        click.echo(to_json({"plans": [str(first), str(second)], **diff_object(found)}))
-    else:
-        click.echo("\n".join(fact(word, sentence) for word, sentence in diff_sentences(found)))
-    if exit_code and found.differ:
-        raise click.exceptions.Exit(Exit.DIFFERENT)
-
-
-def _graphs(plans: tuple[Plan, Plan], given: Graph | None) -> tuple[Graph | None, Graph | None]:
-    """The graph of each plan: the one that is given, or that of the built-in model that the plan names; else None."""
-    found: dict[str, Graph | None] = {} if given is None else {given.fingerprint(): given}
-    if given is not None and not any(plan.provenance.graph_fingerprint in found for plan in plans):
+    # The graph of each plan: the one that is given, or that of the built-in model that the plan names; else None.
+    graphs: dict[str, Graph | None] = {} if given is None else {given.fingerprint(): given}
+    if given is not None and not any(plan.provenance.graph_fingerprint in graphs for plan in plans):
         raise MismatchError.build(
             f"both plans are for other graphs than {given.source}", remedy="give that of one of them"
         )
-    for plan in plans:
-        made = plan.provenance
-        if made.graph_fingerprint not in found:
+    for made in (plan.provenance for plan in plans):
+        if made.graph_fingerprint not in graphs:
             named = None if given is not None else made.graph_origin.model
-            found[made.graph_fingerprint] = None if named is None else load_graph(named)
-    one, other = (found[plan.provenance.graph_fingerprint] for plan in plans)
-    return one, other
+            graphs[made.graph_fingerprint] = None if named is None else load_graph(named)
+    one, other = (graphs[plan.provenance.graph_fingerprint] for plan in plans)
+    difference = compare_plans(*plans, (one, other))
+    if as_json:
+        click.echo(to_json({"plans": [str(first), str(second)], **diff_object(difference)}))
+    else:
+        click.echo("\n".join(fact(word, sentence) for word, sentence in diff_sentences(difference)))
+    if exit_code and difference.differ:
+        raise click.exceptions.Exit(Exit.DIFFERENT)
 
 
 @click.command("report")

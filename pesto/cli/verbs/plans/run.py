@@ -1,11 +1,14 @@
 """pesto run: run a step by its plan or split and compare it with the same step without one, or emulate it."""
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pesto.choosing.comparison.contest import Entrants, chosen_methods, compete
 from pesto.cli.options import (
     SOURCE_NAMES,
     Existing,
@@ -17,53 +20,37 @@ from pesto.cli.options import (
     refuse,
     source_options,
 )
-from pesto.cli.printed import answer, finite_facts, finite_or_none
+from pesto.cli.printed import answer, aside, finite_facts, finite_or_none
+from pesto.core.cluster import Cluster
 from pesto.core.errors import UsageError, VerificationError
 from pesto.core.files.json import shown
-from pesto.core.graph import FUNCTION, SESSION
+from pesto.core.graph import FUNCTION, SESSION, Graph
 from pesto.core.plans.execution_modes import GRAPHDEF
 from pesto.core.plans.plan import Plan
 from pesto.core.plans.statements import NOT_CHECKED
-from pesto.core.quantities import duration, plural
+from pesto.core.quantities import duration, percent, plural, size
+from pesto.core.settings import Settings
 from pesto.core.source import Source
-from pesto.inputs.load import plan_source, run_plan, split_source
-from pesto.reporting.show.facts import fed_lines
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs, plan_cluster, plan_source, planned_step, run_plan, run_split, split_source
+from pesto.reporting.show.emulation_page import Rival, emulation_object, emulation_page
 from pesto.reporting.show.lines import fact, paragraph
 from pesto.split.files.split_file import SplitFile
-from pesto.tf.run.run_options import RunOptions
-from pesto.verbs.artifacts import load_artifact, refusal
-
-if TYPE_CHECKING:
-    from pesto.tf.run.planned_run import PlannedRunResult
-from typing import TYPE_CHECKING
-
-from pesto.core.quantities import percent, size
-from pesto.inputs.load import run_split
-
-if TYPE_CHECKING:
-    from pesto.tf.partition.partition_run import PartitionRunResult
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-from pesto.choosing.comparison.contest import Entrants, MethodEntry, chosen_methods, compete
-from pesto.cli.printed import aside
-from pesto.core.cluster import Cluster
-from pesto.core.graph import Graph
-from pesto.core.settings import Settings
-from pesto.inputs.load import load_cluster, load_costs, plan_cluster, planned_step
-from pesto.reporting.show.emulation_page import Rival, emulation_object, emulation_page
 from pesto.tf.emulate.emulate_options import WHAT, EmulationOptions, check_size
-from pesto.verbs import api
+from pesto.tf.run.run_options import RunOptions
+from pesto.verbs.artifacts import load_artifact, refusal, simulate_plan
 
 if TYPE_CHECKING:
     from pesto.planning.solving.candidates import Candidate
     from pesto.tf.emulate.emulation import EmulationResult
     from pesto.tf.emulate.enforced_graph import PlannedStep
-
+    from pesto.tf.partition.partition_run import PartitionRunResult
+    from pesto.tf.run.planned_run import PlannedRunResult
 
 _METHOD_S = 30.0
 """Seconds of each method that searches, as of `pesto compare`."""
+_MOST_FEEDS = 8
+"""Feeds that a page names; the JSON object has all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,33 +90,33 @@ class _Stage:
         return emulate(self.step, plan, predicted, self.how)
 
 
-def emulated(plan: Plan, source: Source, asked: EmulationRequest, *, as_json: bool) -> None:
-    """Emulate `plan` and the methods against it, and print what came of it."""
-    names = chosen_methods(asked.against) if asked.against is not None else ()
-    machine = load_cluster(asked.cluster or plan_cluster(plan))
+def emulated(plan: Plan, source: Source, request: EmulationRequest, *, as_json: bool) -> None:
+    """Emulate `plan` and the methods against it, and print the result."""
+    names = chosen_methods(request.against) if request.against is not None else ()
+    machine = load_cluster(request.cluster or plan_cluster(plan))
     check_size(plan)
-    how = EmulationOptions(clock=asked.clock, scale=asked.scale, ties=asked.ties)
+    how = EmulationOptions(clock=request.clock, scale=request.scale, ties=request.ties)
     graph, step = planned_step(source)
-    how = replace(how, way=asked.way or step.meant(graph.way))
-    whole = api.simulate(plan, graph, cluster=machine, costs=asked.costs)
+    how = replace(how, way=request.way or step.meant(graph.way))
+    whole = simulate_plan(plan, graph, cluster=machine, costs=request.costs)
     stage = _Stage(graph=graph, step=step, cluster=machine, how=how)
     mine = stage.run(plan, whole.run)
-    rivals = list(_rivals(stage, asked, mine, names)) if names else []
+    rivals = list(_rivals(stage, request.costs, mine, names)) if names else []
     if as_json:
         answer(emulation_object(mine, rivals, WHAT))
     else:
         click.echo(emulation_page(mine, rivals, shown(plan.provenance.graph_source), WHAT))
 
 
-def _rivals(stage: _Stage, asked: EmulationRequest, mine: "EmulationResult", names: tuple[str, ...]) -> Iterator[Rival]:
-    """The plan, and the plan of each method on the same graph, cluster and costs."""
+def _rivals(stage: _Stage, times: Path | None, mine: "EmulationResult", names: tuple[str, ...]) -> Iterator[Rival]:
+    """Yield the plan, and the plan of each method on the same graph, cluster and costs."""
     yield Rival(method="plan", predicted_s=mine.predicted_s, emulated_s=mine.step_s)
-    costs = load_costs(stage.graph, stage.cluster, asked.costs)
+    costs, settings = load_costs(stage.graph, stage.cluster, times), Settings(time_limit_s=_METHOD_S)
     for name in names:
         aside(f"{name}: placing and emulating")
         contest = compete(
-            stage.graph, stage.cluster, costs, Settings(time_limit_s=_METHOD_S), _unheard, entrants=Entrants((name,))
-        )
+            stage.graph, stage.cluster, costs, settings, lambda _: None, entrants=Entrants((name,))
+        )  # fmt: skip
         if contest.interrupted:
             raise KeyboardInterrupt
         (entry,) = contest.entries
@@ -142,19 +129,36 @@ def _rivals(stage: _Stage, asked: EmulationRequest, mine: "EmulationResult", nam
             yield Rival(method=name, predicted_s=theirs.predicted_s, emulated_s=theirs.step_s)
 
 
-def _unheard(entry: MethodEntry) -> None:
-    del entry
-
-
 def run_divided(
-    found: SplitFile, source: Source, *, steps: int, devices: str | None, feeds: Path | None, as_json: bool
+    split: SplitFile, source: Source, *, steps: int, devices: str | None, feeds: Path | None, as_json: bool
 ) -> None:
     """Run a split's step whole and in parts; VerificationError unless both compute the same."""
-    ran = run_split(found, source, steps=steps, devices=devices, feeds=feeds)
+    ran = run_split(split, source, steps=steps, devices=devices, feeds=feeds)
     if as_json:
-        answer(_object(ran, found))
+        answer({
+            "split": split.what,
+            "workers": len(ran.devices),
+            "devices": list(ran.devices),
+            "as_whole": ran.as_whole,
+            "losses": list(ran.losses),
+            "losses_distance": finite_or_none(ran.losses_distance),
+            "variables": ran.variables,
+            "variables_distance": finite_or_none(ran.variables_distance),
+            "furthest": ran.furthest,
+            "nudged_distance": finite_or_none(ran.nudged_distance),
+            "finite": ran.finite,
+            "moves": len(ran.moves),
+            "steps": ran.steps,
+            "step_s": ran.step_s,
+            "whole_step_s": ran.whole_step_s,
+            "variables_share": ran.held,
+            "bytes": ran.moved_bytes,
+            "nodes": ran.nodes,
+            "late": ran.late,
+            "feeds": [feed.as_object() for feed in ran.feeds],
+        })  # fmt: skip
     else:
-        click.echo(_page(ran, found))
+        click.echo(_divided_page(ran, split.what))
     if not ran.as_whole:
         far = max(ran.losses_distance, ran.variables_distance)
         apart = f"{far:.1e}" if math.isfinite(far) else "infinitely far"
@@ -164,32 +168,8 @@ def run_divided(
         )
 
 
-def _object(ran: "PartitionRunResult", found: SplitFile) -> dict[str, Any]:
-    return {
-        "split": found.what,
-        "workers": len(ran.devices),
-        "devices": list(ran.devices),
-        "as_whole": ran.as_whole,
-        "losses": list(ran.losses),
-        "losses_distance": finite_or_none(ran.losses_distance),
-        "variables": ran.variables,
-        "variables_distance": finite_or_none(ran.variables_distance),
-        "furthest": ran.furthest,
-        "nudged_distance": finite_or_none(ran.nudged_distance),
-        "finite": ran.finite,
-        "moves": len(ran.moves),
-        "steps": ran.steps,
-        "step_s": ran.step_s,
-        "whole_step_s": ran.whole_step_s,
-        "variables_share": ran.held,
-        "bytes": ran.moved_bytes,
-        "nodes": ran.nodes,
-        "late": ran.late,
-        "feeds": [feed.as_object() for feed in ran.feeds],
-    }
-
-
-def _page(ran: "PartitionRunResult", found: SplitFile) -> str:
+def _divided_page(ran: "PartitionRunResult", what: str) -> str:
+    """Return a page of the run of a split for people; `what` names its step."""
     where = ", ".join(ran.devices)
     more = f" and {plural(len(ran.losses) - 3, 'other')}" if len(ran.losses) > 3 else ""
     names = f"{', '.join(map(shown, ran.losses[:3])) or 'nothing'}{more}"
@@ -199,7 +179,12 @@ def _page(ran: "PartitionRunResult", found: SplitFile) -> str:
         "losses": f"{names} of {plural(ran.steps, 'step')}: at most {ran.losses_distance:.1e} from the whole "
         "step's, relative to its largest number",
         **finite_facts("the whole step", finite=ran.finite, alike=math.isfinite(far)),
-        **_rounding(ran),
+    }
+    if ran.nudged_distance is not None:
+        explains = "which explains it" if ran.as_whole else "which does not explain it"
+        moved = f"move the whole step's own by {ran.nudged_distance:.1e}, {explains}"
+        facts["rounding"] = f"variables changed in their last two digits {moved}"
+    facts |= {
         "variables": f"{plural(ran.variables, 'variable')} at the end: at most {ran.variables_distance:.1e}{least}",
         "held": f"{percent(ran.held)} of all variables on the fullest worker",
         "sent": f"{size(ran.moved_bytes)} a step; {plural(ran.late, 'tensor')} late, shortly before their use",
@@ -207,17 +192,15 @@ def _page(ran: "PartitionRunResult", found: SplitFile) -> str:
         "step time": f"{duration(ran.step_s)} in parts, {duration(ran.whole_step_s)} whole (medians); workers on "
         "logical CPUs share this machine, and say nothing of speed",
     }
-    head = paragraph(f"{found.what}: {plural(ran.nodes, 'node')} on {where}", 2)
-    return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
+    head = paragraph(f"{what}: {plural(ran.nodes, 'node')} on {where}", 2)
+    return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *_fed_lines(ran.feeds)])
 
 
-def _rounding(ran: "PartitionRunResult") -> dict[str, str]:
-    """Return the line on how far a rounding of variables moves the whole step; none where that was not measured."""
-    if ran.nudged_distance is None:
-        return {}
-    told = "which explains it" if ran.as_whole else "which does not explain it"
-    moved = f"move the whole step's own by {ran.nudged_distance:.1e}, {told}"
-    return {"rounding": f"variables changed in their last two digits {moved}"}
+def _fed_lines(feeds: Sequence[object]) -> list[str]:
+    """Return one fact for each feed, and the number of those beyond _MOST_FEEDS."""
+    lines = [fact("fed", str(feed)) for feed in feeds[:_MOST_FEEDS]]
+    more = len(feeds) - _MOST_FEEDS
+    return [*lines, fact("fed", f"and {plural(more, 'other')}")] if more > 0 else lines
 
 
 _OF_RUNS = ("steps", "feeds", "devices", "reference", "placement_only")
@@ -296,7 +279,11 @@ def run_command(
     pesto run plan.json
     pesto run plan.json --emulate --against expert,single
     """
-    _check_given(emulate=emulate)
+    # Options of emulations go with --emulate, those of runs without it.
+    if flag := first_given(*(_OF_RUNS if emulate else _OF_EMULATIONS)):
+        remedy = "leave it out, or run without --emulate" if emulate else "add --emulate, or leave it out"
+        what = "a run on this machine" if emulate else "an emulation"
+        raise UsageError.build(f"{flag} is for {what}", remedy=remedy)
     artifact = load_artifact(plan)
     if isinstance(artifact, SplitFile):
         refuse(
@@ -309,20 +296,19 @@ def run_command(
         return
     if not isinstance(artifact, Plan):
         raise refusal(artifact, "run", str(plan), "a plan or a split")
-    found = artifact
+    named = plan_source(artifact, source)
     if emulate:
-        asked = EmulationRequest(
+        request = EmulationRequest(
             clock=clock, scale=scale, ties=ties, way=way, against=against, cluster=cluster, costs=costs
         )
-        emulated(found, plan_source(found, source), asked, as_json=as_json)
+        emulated(artifact, named, request, as_json=as_json)
         return
-    named = plan_source(found, source)
     how = RunOptions(steps=steps, devices=devices, order=not placement_only, reference=reference, feeds=feeds)
-    ran = run_plan(found, named, how)
+    ran = run_plan(artifact, named, how)
     if as_json:
         answer(as_object(ran))
     else:
-        click.echo(page(ran, shown(found.provenance.graph_source)))
+        click.echo(page(ran, shown(artifact.provenance.graph_source)))
     if not ran.as_planned:
         wrong = [*ran.moves, *ran.inversions, *(f"{name} differs" for name in ran.different)]
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
@@ -331,16 +317,8 @@ def run_command(
         )
 
 
-def _check_given(*, emulate: bool) -> None:
-    """UsageError for an option of emulations without --emulate, and of runs with it."""
-    if flag := first_given(*(_OF_RUNS if emulate else _OF_EMULATIONS)):
-        remedy = "leave it out, or run without --emulate" if emulate else "add --emulate, or leave it out"
-        what = "a run on this machine" if emulate else "an emulation"
-        raise UsageError.build(f"{flag} is for {what}", remedy=remedy)
-
-
 def as_object(ran: "PlannedRunResult") -> dict[str, Any]:
-    """The keys of `pesto run --json`; seconds of seconds, None where a run did not fit the memory."""
+    """Return the keys of `pesto run --json`; None where a run did not fit the memory."""
     return {
         "moves": len(ran.moves),
         "inversions": len(ran.inversions),
@@ -373,46 +351,39 @@ def as_object(ran: "PlannedRunResult") -> dict[str, Any]:
 
 
 def page(ran: "PlannedRunResult", source: str) -> str:
-    """A page for people."""
+    """Return a page of the run of a plan for people; `source` names its graph."""
     where = ", ".join(f"{name} = {target}" for name, target in ran.devices.items())
+    after = f" after {plural(ran.traced_steps + ran.steps, 'step')}"
+    if ran.losses_distance is not None and ran.variables_distance is not None:
+        least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
+        results = (
+            f"losses differ from the reference's by at most {ran.losses_distance:.1e}, variables by "
+            f"{ran.variables_distance:.1e}{after}, relative to the largest number of each{least}"
+        )
+    else:
+        results = (
+            f"losses {_same(ran.losses_equal)}, variables {_same(ran.variables_equal)}{after}, bit for bit, against "
+            f"the reference; a single device {_same(ran.single_equal)}, without the order {_same(ran.unordered_equal)}"
+        )
+    predicted = "the plan predicts its order; without it, pesto simulate --as placement does"
+    if ran.predicted_step_s is not None:
+        predicted = f"{duration(ran.predicted_step_s)} (costs {shown(ran.costs)}; {NOT_CHECKED})"
     facts = {
         "order": f"{plural(len(ran.moves), 'op')} moved, {plural(len(ran.inversions), 'pair')} out of order, in the "
         f"partition graphs and the traces of {plural(ran.traced_steps, 'step')}; "
         f"{plural(ran.chain_edges, 'control edge')} added",
-        "results": _results(ran),
+        "results": results,
         **finite_facts("the reference", finite=ran.finite, alike=alike(ran)),
         "reference": ran.reference_is,
         "step time": f"{_ms(ran.step_s)} by the plan; {_ms(ran.unplaced_step_s)} without a plan, "
         f"{_ms(ran.single_step_s)} on a single device, {_ms(ran.unordered_step_s)} without the order "
         f"(medians of {ran.steps})",
-        "predicted": _predicted(ran),
+        "predicted": predicted,
         "overhead": f"{ran.inject_s:.2f} s once to place and order the graph, {ran.verify_s:.2f} s to verify",
         "note": ran.note,
     }
     head = paragraph(f"{source}: {plural(ran.ops, 'op')} on {where}", 2)
-    return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
-
-
-def _predicted(ran: "PlannedRunResult") -> str:
-    """The plan's own step; where its order was left out, who predicts that."""
-    if ran.predicted_step_s is None:
-        return "the plan predicts its order; without it, pesto simulate --as placement does"
-    return f"{duration(ran.predicted_step_s)} (costs {shown(ran.costs)}; {NOT_CHECKED})"
-
-
-def _results(ran: "PlannedRunResult") -> str:
-    """How what was computed compares with the reference."""
-    after = f" after {plural(ran.traced_steps + ran.steps, 'step')}"
-    if ran.losses_distance is not None and ran.variables_distance is not None:
-        least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
-        return (
-            f"losses differ from the reference's by at most {ran.losses_distance:.1e}, variables by "
-            f"{ran.variables_distance:.1e}{after}, relative to the largest number of each{least}"
-        )
-    return (
-        f"losses {_same(ran.losses_equal)}, variables {_same(ran.variables_equal)}{after}, bit for bit, against the "
-        f"reference; a single device {_same(ran.single_equal)}, without the order {_same(ran.unordered_equal)}"
-    )
+    return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *_fed_lines(ran.feeds)])
 
 
 def alike(ran: "PlannedRunResult") -> bool:

@@ -19,13 +19,12 @@ from pesto.cli.printed import check_outputs, to_json
 from pesto.core.costs.analytical import LaunchCost
 from pesto.core.errors import UsageError
 from pesto.core.files.disk import write_atomic
-from pesto.core.graph import Graph
 from pesto.core.plans.execution_modes import EXECUTION_MODES, PLACEMENT, ModePrediction
-from pesto.core.plans.plan import Plan
 from pesto.core.plans.plan_file import read_placement
 from pesto.core.quantities import duration, size
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs, load_graph
 from pesto.planning.solving.trust import DRAWS, ErrorModel
 from pesto.reporting.show.facts import PLAN, enforced_keys, enforced_line, note_key, trust_keys, trust_table
 from pesto.reporting.show.lines import fact
@@ -85,16 +84,28 @@ def simulate_command(
     pesto simulate plan.json --noise 0.25 --draws 100
     pesto simulate --part part.json --cdep cdep.json --model nmt
     """
-    _check_given(plan, part, way, noise)
+    # Options that lack one that they go with, or go with another.
+    if (plan is None) == (part is None):
+        raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
+    if way is not None and plan is None:
+        raise UsageError.build("--as is for a PLAN, whose order can be enforced", remedy="leave it out")
+    if plan is not None:
+        refuse("a PLAN says its own order and how transfers count", "cdep", "per_edge")
+    if noise is None and (flag := first_given("draws", "seed")):
+        raise UsageError.build(f"{flag} says how errors are drawn", remedy="give --noise as well, such as --noise 0.25")
     errors = None if noise is None else ErrorModel(noise=noise, draws=DRAWS if draws is None else draws, seed=seed)
     if memory is not None:
         check_outputs([memory], [file for file in (plan, part, cdep, source.file) if file], as_json=as_json)
     found = load_plan(plan, "simulate") if plan is not None else None
     if found is not None:
         _, run = simulate(found, GivenStep(source=source, cluster=cluster or None, costs=costs))
-    else:
-        graph = load_graph(source.checked())
-        run = _theirs((Path(str(part)), cdep), graph, cluster or "v100x2-nvlink", costs, per_edge=per_edge)
+    else:  # the authors' part.json, and their cdep.json if there is one
+        graph, machine = load_graph(source), load_cluster(cluster or "v100x2-nvlink")
+        op_costs = load_costs(graph, machine, costs)
+        bench = evaluator_of(graph, machine, op_costs, per_edge=per_edge)
+        device, order = read_placement(Path(str(part)), cdep, graph, bench.problem, machine)
+        placed = bench.placed("part", "", device) if order is None else bench.ordered("part", "", device, order)
+        run = Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.said, costs=op_costs)
     run = add_trust(run, errors)
     if memory is not None:
         # device,seconds,bytes: from that time on the device holds so many; each device's rows in order of time.
@@ -103,9 +114,18 @@ def simulate_command(
             rows += [f"{name},{at:.9f},{size}" for at, size in zip(seconds.tolist(), level.tolist(), strict=True)]
         curves = ("\n".join(rows) + "\n").encode()
         write_atomic(memory, curves)
-    enforced = _enforced(found, run, way)
+    if found is not None and found.placement_only:
+        if way not in (None, PLACEMENT):
+            raise UsageError.build(
+                "the plan leaves the order to the framework", remedy=f"leave --as {way} out, or solve for an order"
+            )
+        way = PLACEMENT
+    enforced = run.enforced(way) if way else None
     apart = run.launched(launch.each_s) if launch else None
-    as_object = {
+    if not as_json:
+        click.echo(_page(run, enforced, apart))
+        return
+    keys = {
         "kind": PLAN,
         "makespan_s": run.makespan_s,
         "busy_s": run.busy_s,
@@ -115,56 +135,17 @@ def simulate_command(
         "fits": run.fits,
         **note_key(run.costs_note),
         **({"trust": trust_keys(run.trust)} if run.trust else {}),
+        **enforced_keys(enforced),
     }
-    keys = {**as_object, **enforced_keys(enforced), **_launch_keys(apart)}
-    click.echo(to_json(keys) if as_json else _page(run, enforced, apart))
-
-
-def _check_given(plan: Path | None, part: Path | None, way: str | None, noise: float | None) -> None:
-    """UsageError for options that lack one that they go with, or go with another."""
-    if (plan is None) == (part is None):
-        raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
-    if way is not None and plan is None:
-        raise UsageError.build("--as is for a PLAN, whose order can be enforced", remedy="leave it out")
-    if plan is not None:
-        refuse("a PLAN says its own order and how transfers count", "cdep", "per_edge")
-    if noise is None and (flag := first_given("draws", "seed")):
-        raise UsageError.build(f"{flag} says how errors are drawn", remedy="give --noise as well, such as --noise 0.25")
-
-
-def _theirs(
-    files: tuple[Path, Path | None], graph: Graph, cluster: str, costs: Path | None, *, per_edge: bool
-) -> Simulation:
-    """The step that the authors' part.json, and their cdep.json if there is one, give."""
-    machine = load_cluster(cluster)
-    op_costs = load_costs(graph, machine, costs)
-    bench = evaluator_of(graph, machine, op_costs, per_edge=per_edge)
-    device, order = read_placement(*files, graph, bench.problem, machine)
-    placed = bench.placed("part", "", device) if order is None else bench.ordered("part", "", device, order)
-    return Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.said, costs=op_costs)
-
-
-def _enforced(plan: Plan | None, run: Simulation, way: str | None) -> ModePrediction | None:
-    """The step in the way asked for; of a plan that leaves the order to the framework, without one."""
-    if plan is not None and plan.placement_only:
-        if way not in (None, PLACEMENT):
-            raise UsageError.build(
-                "the plan leaves the order to the framework", remedy=f"leave --as {way} out, or solve for an order"
-            )
-        way = PLACEMENT
-    return run.enforced(way) if way else None
-
-
-def _launch_keys(apart: LaunchedStep | None) -> dict[str, object]:
-    """Keys of the step with launches apart; none where that was not asked for."""
-    if apart is None:
-        return {}
-    return {"launches": {
-        "makespan_s": apart.makespan_s, "ops": apart.count, "busiest_s": apart.busiest_s, "times": apart.source,
-    }}  # fmt: skip
+    if apart is not None:
+        keys["launches"] = {
+            "makespan_s": apart.makespan_s, "ops": apart.count, "busiest_s": apart.busiest_s, "times": apart.source,
+        }  # fmt: skip
+    click.echo(to_json(keys))
 
 
 def _page(run: Simulation, enforced: ModePrediction | None, apart: LaunchedStep | None) -> str:
+    """Return a page of a simulated step."""
     busy_s, peak_bytes = run.busy_s, run.peak_bytes
     head = [
         fact("step time", f"{duration(run.makespan_s)} predicted{'' if run.fits else ' (does not fit the memory)'}"),

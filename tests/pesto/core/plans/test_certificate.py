@@ -12,7 +12,8 @@ from pesto.core.files.graph_file import save
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import verify
 from pesto.core.settings import Settings
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.candidates import formulate
 from pesto.planning.solving.flow import solve
 from pesto.planning.solving.tracker import SolveRecord, make_plan

@@ -14,7 +14,8 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.graph import BOUND, BRANCHED, FREE, FUNCTION, NOT_SAID, SESSION, SHARED, Graph
 from pesto.core.plans.execution_modes import EXECUTION_MODES, GRAPHDEF, PLACEMENT, relayed_edges, unordered_ops
 from pesto.core.problem import build_problem
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.verbs import api
 
 HALF = 12 * 10**9

@@ -17,7 +17,8 @@ from pesto.core.plans import plan_file
 from pesto.core.plans.plan import CoarseSolve, Provenance
 from pesto.core.plans.statements import NOT_CHECKED
 from pesto.core.settings import Settings
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.flow import solve
 
 CLUSTER = "v100x2-nvlink"

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from pesto.core.settings import Settings
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.core.source import Source
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.candidates import formulate
 from pesto.planning.solving.colocation_ties import find_ties, split_op
 from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.reporting.show import solve_report
+from pesto.reporting.show.solve_report import InputNames
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 
@@ -23,6 +26,7 @@ import keras  # noqa: E402  # after the quiet load
 from pesto.tf.sources import from_keras, sources  # noqa: E402
 
 QUICK = Settings(time_limit_s=0, solver="list")
+INPUTS = InputNames(source=Source(model="nmt"), cluster="v100x2-nvlink")
 MB = 10**6
 
 
@@ -132,7 +136,7 @@ def test_keras_optimizers_in_a_branch_are_told(
     (told,) = solve_report.solve_object(outcome, {}, Path("plan.json"))["ties"]
     assert (told["op"], told["bytes"], told["cost"]) == (op, tie.tied_bytes, tie.cost)
     assert told["cut_s"] == pytest.approx(tie.cut_ticks * 1e-9) and "auto_scale_loss=False" in told["remedy"]
-    page = solve_report.solve_page(outcome, {}, Path("plan.json"), ())
+    page = solve_report.solve_page(outcome, {}, Path("plan.json"), INPUTS)
     assert f"\ntie           {op} (If) ties {variables} variables" in page and "(modelled)" in page
     api.solve(graph, time_limit_s=0, solver="list")
     assert f"ties {variables} variables" in caplog.text
@@ -152,6 +156,6 @@ def test_an_optimizer_without_a_branch_ties_nothing(how: dict[str, Any], caplog:
     graph = towers(**how)
     outcome = solved(graph)
     assert outcome.ties == () and solve_report.solve_object(outcome, {}, Path("plan.json"))["ties"] == []
-    assert "\ntie " not in solve_report.solve_page(outcome, {}, Path("plan.json"), ())
+    assert "\ntie " not in solve_report.solve_page(outcome, {}, Path("plan.json"), INPUTS)
     api.solve(graph, time_limit_s=0, solver="list")
     assert "ties" not in caplog.text

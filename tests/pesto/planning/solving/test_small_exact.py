@@ -13,7 +13,8 @@ from pesto.core.files.graph_file import save
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import best_bound, claimant, verify
 from pesto.core.settings import Settings
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.candidates import formulate
 from pesto.planning.solving.exact import full_graph_run, is_small
 from pesto.planning.solving.flow import solve

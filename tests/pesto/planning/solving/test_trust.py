@@ -16,7 +16,9 @@ from pesto.core.plans import plan_file
 from pesto.core.plans.statements import unconfirmed_statements
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.core.source import Source
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.flow import solve
 from pesto.planning.solving.trust import (
@@ -34,11 +36,12 @@ from pesto.planning.solving.trust import (
     standardise,
 )
 from pesto.reporting.show.facts import trust_line
-from pesto.reporting.show.solve_report import solve_object, solve_page
+from pesto.reporting.show.solve_report import InputNames, solve_object, solve_page
 from solvers.problem import FORBIDDEN
 
 TYPES = ("MatMul", "Mul", "Conv2D", "Sum")
 QUICK = Settings(time_limit_s=0, search=False, solver="list", deterministic=True)
+INPUTS = InputNames(source=Source(model="nmt"), cluster="v100x2-nvlink")
 
 
 @pytest.fixture
@@ -292,9 +295,9 @@ def test_a_robust_plan_may_be_longer_and_says_so(planned) -> None:
     plain, robust = solved(), solved(robust=True)
     assert (plain.plan.provenance.chosen, robust.plan.provenance.chosen) == ("single", "list")
     assert "robust" not in plain.plan.provenance.settings and robust.plan.provenance.settings["robust"] is True
-    text = " ".join(solve_page(robust, {}, "plan.json", ["pesto"]).split())
+    text = " ".join(solve_page(robust, {}, "plan.json", INPUTS).split())
     assert "2.0% shorter, of greater p90" in text and "of least p90 among 2" in text and " trust " in text
-    assert "of greater p90" not in solve_page(plain, {}, "plan.json", ["pesto"])
+    assert "of greater p90" not in solve_page(plain, {}, "plan.json", INPUTS)
     said = solve_object(robust, {}, "plan.json")["trust"]
     assert said == asdict(robust.trust) and said["rivals"]["single"]["p90_s"] > said["plan"]["p90_s"]
     assert robust.trust.draws == 5 * plain.trust.draws
@@ -372,7 +375,7 @@ def test_times_beyond_what_can_be_added_up_are_refused_and_cost_no_plan(make_ben
     assert measure_trust(bench, cluster, one, [], ErrorModel(noise=0)).plan.p90_s == one.timeline.makespan_s
     found = solve(bench.graph, cluster, make_costs(bench.graph, cluster), QUICK, lambda _: None)
     assert found.trust is None and solve_object(found, {}, "plan.json")["trust"] is None
-    assert "\ntrust " not in solve_page(found, {}, "plan.json", ["pesto"])
+    assert "\ntrust " not in solve_page(found, {}, "plan.json", INPUTS)
 
 
 def test_costs_of_a_preset_with_real_types() -> None:

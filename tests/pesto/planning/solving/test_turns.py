@@ -8,16 +8,18 @@ import pytest
 from pesto.core.plans.plan import verify
 from pesto.core.plans.statements import unconfirmed_statements
 from pesto.core.settings import Settings
+from pesto.core.source import Source
 from pesto.planning.solving import candidates
 from pesto.planning.solving.candidates import CandidateEvaluator, LinkTieRuns, formulate
 from pesto.planning.solving.flow import solve
-from pesto.reporting.show.solve_report import solve_object, solve_page
+from pesto.reporting.show.solve_report import InputNames, solve_object, solve_page
 from solvers.timing.replay import fifo
 from solvers.timing.turns import draw_merges
 
 MS = 10**6
 """Ticks of a millisecond."""
 QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list", deterministic=True)
+INPUTS = InputNames(source=Source(model="nmt"), cluster="v100x2-nvlink")
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_a_solve_promises_the_worse_time(case):
         )
     ]
     assert max(ticks) == 42 * MS and min(ticks) == found.turns.least
-    said = solve_page(found, {}, "plan.json", ["pesto"])
+    said = solve_page(found, {}, "plan.json", INPUTS)
     assert "turns         no order says whom a link serves first" in said
     assert solve_object(found, {}, "plan.json")["turns"] == {
         "tried": found.turns.tried, "least_s": found.turns.least / MS / 1000
@@ -90,7 +92,7 @@ def test_without_a_tie_nothing_is_tried_or_said(case):
     found = solve(graph, cluster, later, QUICK, nobody)
     assert found.plan.schedule.makespan == 32 * MS
     assert found.turns == LinkTieRuns(tried=0, least=32 * MS)
-    assert "turns" not in solve_page(found, {}, "plan.json", ["pesto"])
+    assert "turns" not in solve_page(found, {}, "plan.json", INPUTS)
 
 
 def test_pricing_keeps_what_is_enforced(bench):

@@ -26,7 +26,8 @@ from pesto.core.files import graph_file
 from pesto.core.memory import footprint
 from pesto.core.plans.execution_modes import order_worth
 from pesto.core.settings import Settings
-from pesto.inputs.load import as_cluster_and_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.candidates import formulate
 from pesto.reporting.explaining.waits import TRANSFER, explain_waits
 from pesto.reporting.show.html_report import SCRIPTS, ReportedPlan, build_name_tree, html_report, since_alike, varints
@@ -61,7 +62,8 @@ def step(ops: int = 60) -> pesto.Graph:
 
 def reported(graph: pesto.Graph, plan: pesto.Plan, label: str = "plan.json") -> ReportedPlan:
     """What the verb shows of a plan."""
-    machine, costs = as_cluster_and_costs(graph, CLUSTER, None)
+    machine = load_cluster(CLUSTER)
+    costs = load_costs(graph, machine, None)
     problem = formulate(graph, costs, machine, Settings())
     worth = order_worth(problem, plan.schedule.device, plan.rank)
     return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)

@@ -17,7 +17,8 @@ import pytest
 import pesto
 from pesto.core.plans.execution_modes import order_worth
 from pesto.core.settings import Settings
-from pesto.inputs.load import as_cluster_and_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.candidates import formulate
 from pesto.reporting.show.html_report import ReportedPlan, html_report
 
@@ -47,7 +48,8 @@ def step() -> pesto.Graph:
 
 
 def reported(label: str, graph: pesto.Graph, plan: pesto.Plan) -> ReportedPlan:
-    machine, costs = as_cluster_and_costs(graph, "v100x2-nvlink", None)
+    machine = load_cluster("v100x2-nvlink")
+    costs = load_costs(graph, machine, None)
     problem = formulate(graph, costs, machine, Settings())
     worth = order_worth(problem, plan.schedule.device, plan.rank)
     return ReportedPlan(label=label, plan=plan, cluster=machine, problem=problem, order=worth)

@@ -9,7 +9,8 @@ import pytest
 from pesto.core.memory import footprint
 from pesto.core.problem import build_problem
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_shaped
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs, load_shaped
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.research.reproduction.cached_cells import CellSettings
 from pesto.research.reproduction.cell_lists import RNN, TOFU_FAMILIES, WRN

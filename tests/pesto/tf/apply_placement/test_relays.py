@@ -20,7 +20,8 @@ from pesto.core.plans.plan import Plan
 from pesto.core.problem import build_problem, payloads
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs, load_graph
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 from solvers import Problem

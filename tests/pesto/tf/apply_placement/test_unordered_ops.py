@@ -11,7 +11,8 @@ from pesto.core.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED, G
 from pesto.core.plans.execution_modes import EXECUTION_MODES, GRAPHDEF, relayed_edges, unordered_ops
 from pesto.core.plans.plan import Plan
 from pesto.core.problem import build_problem
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
 from solvers.arrays import Bools

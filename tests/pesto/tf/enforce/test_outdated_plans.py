@@ -15,7 +15,8 @@ from pesto.core.plans import plan_file
 from pesto.core.plans.plan import CONSTANTS_SENT, Plan
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.planning.solving.candidates import formulate
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api

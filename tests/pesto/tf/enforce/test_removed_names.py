@@ -17,6 +17,7 @@ from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.core.simulator import simulate
 from pesto.inputs import load as inputs
+from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.candidates import formulate
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
@@ -59,7 +60,7 @@ def program() -> Program:
         v1.global_variables_initializer()
     step = sources.from_v1(graph, ["train", "loss"])
     plan = api.solve(step, cluster="cpux2", time_limit_s=0, solver="list")
-    cluster = inputs.load_cluster("cpux2")
+    cluster = load_cluster("cpux2")
     problem = formulate(step, inputs.load_costs(step, cluster, None), cluster, Settings())
     device = np.zeros(step.ops, dtype=np.int64)
     device[step.group == step.group[step.names.index("b")]] = 1

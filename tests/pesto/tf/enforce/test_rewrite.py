@@ -104,10 +104,11 @@ def program(name: str) -> Program:
         v1.enable_control_flow_v2()
     from pesto.core.settings import Settings
     from pesto.inputs import load as inputs
+    from pesto.inputs.cluster_file import load_cluster
     from pesto.planning.solving.candidates import formulate
 
     step = sources.from_v1(graph, ["train", "loss"])
-    cluster = inputs.load_cluster("cpux3")
+    cluster = load_cluster("cpux3")
     problem = formulate(step, inputs.load_costs(step, cluster, None), cluster, Settings())
     # Without add_shapes the shapes of what a loop's gradient remembers are lost.
     plan = api.solve(step, cluster="cpux3", time_limit_s=0, solver="list")

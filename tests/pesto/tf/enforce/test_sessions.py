@@ -18,6 +18,7 @@ from pesto.core.errors import InputError, MismatchError, UsageError
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings
 from pesto.inputs import load as inputs
+from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.candidates import formulate
 from pesto.tf.tensorflow_start import load_tensorflow
 from pesto.verbs import api
@@ -131,7 +132,7 @@ def plans(benchmark: ModuleType, some_plan: Plan) -> Callable[..., list[Plan]]:
     """Random plans of a program for three CPUs, in whose order `also` are edges too."""
 
     def make(program: Any, count: int, *also: tuple[str, str], fetches: Sequence[str] = FETCHES) -> list[Plan]:
-        graph, machine = sources.from_v1(program, list(fetches)), inputs.load_cluster("cpux3")
+        graph, machine = sources.from_v1(program, list(fetches)), load_cluster("cpux3")
         problem = formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
         for a, b in also:
             src, dst = np.append(problem.src, graph.names.index(a)), np.append(problem.dst, graph.names.index(b))

@@ -27,18 +27,15 @@ print(json.dumps({"done": "second", "count": 2, "of": 2}), flush=True)
 MADE_UP = """
 import os, sys, time
 from pathlib import Path
-from types import SimpleNamespace
 import pesto.verbs.compiling.__main__ as compiling
 folder, stay = Path(sys.argv[1]), sys.argv[2] == "stay"
-def part(name, *after):
-    def run(tiny):
-        with (folder / "ran").open("a") as ran:
-            print(name, os.getpid(), file=ran)
-        time.sleep(600 if stay else 0.1)
-    return SimpleNamespace(run=run, after=after)
-parts = {"d": part("d", "b", "c"), "b": part("b", "a"), "a": part("a"), "c": part("c")}
+def run(name, tiny):
+    with (folder / "ran").open("a") as ran:
+        print(name, os.getpid(), file=ran)
+    time.sleep(600 if stay else 0.1)
+compiling.run = run
 compiling.PARTS.clear()
-compiling.PARTS.update(parts)
+compiling.PARTS.update({"d": ("b", "c"), "b": ("a",), "a": (), "c": ()})
 compiling.Tiny.make = staticmethod(lambda: None)
 compiling.background_compiler.cache_folder = lambda: folder
 compiling.main()

@@ -99,7 +99,8 @@ from numba.core.registry import CPUDispatcher
 from pesto.verbs.compiling.parts import compile_all
 from pesto.core.files.graph_file import loads
 from pesto.planning.solving.flow import solve
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.core.settings import Settings
 def known():
     return {(d.py_func.__qualname__, s) for d in gc.get_objects() if isinstance(d, CPUDispatcher) for s in d.overloads}
@@ -129,7 +130,8 @@ def test_all_that_the_first_plan_needs_is_compiled_first() -> None:
 import gc, math
 from numba.core.registry import CPUDispatcher
 from pesto.verbs.compiling.parts import PARTS, Tiny, run
-from pesto.inputs.load import load_cluster, load_costs
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
 from pesto.core.settings import Settings
 from pesto.planning.solving import flow
 from pesto.planning.solving.background_compiler import FIRST, compile_in_process
@@ -157,8 +159,8 @@ print(sorted(str(k) for k in known() - before))
 
 def test_doctor_names_the_version_of_cbc_beside_pulps(monkeypatch) -> None:
     """PuLP brings a program of another version than its own."""
-    monkeypatch.setattr(doctor, "_solvers", dict)
-    monkeypatch.setattr(doctor, "_tensorflow", lambda: "ok")
+    monkeypatch.setattr(doctor, "_check_solvers", dict)
+    monkeypatch.setattr(doctor, "_check_tensorflow", lambda: "ok")
     monkeypatch.setattr("solvers.milp.vendors.cbc.version", lambda: "2.10.77")
     said = json.loads(CliRunner().invoke(doctor.doctor_command, ["--json"]).output)
     assert said["versions"]["CBC"] == "2.10.77" != said["versions"]["PuLP"]
@@ -170,8 +172,8 @@ def test_doctor_compiles_when_it_is_told_to(monkeypatch) -> None:
     monkeypatch.setattr(
         doctor, "shared_compiler", lambda: SimpleNamespace(need=lambda *parts: calls.append(f"{len(parts)}"))
     )
-    monkeypatch.setattr(doctor, "_solvers", lambda: calls.append("check") or {})
-    monkeypatch.setattr(doctor, "_tensorflow", lambda: "ok")
+    monkeypatch.setattr(doctor, "_check_solvers", lambda: calls.append("check") or {})
+    monkeypatch.setattr(doctor, "_check_tensorflow", lambda: "ok")
     assert CliRunner().invoke(doctor.doctor_command, []).exit_code == 0
     assert calls == ["check"]
     assert CliRunner().invoke(doctor.doctor_command, ["--compile"]).exit_code == 0

@@ -15,7 +15,8 @@ from pesto.core.errors import Exit, UsageError
 from pesto.core.files.disk import confine_to, read_bytes
 from pesto.core.plans.plan_file import loads
 from pesto.core.source import Source
-from pesto.inputs.load import load_cluster, plan_cluster
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import plan_cluster
 from pesto.split.files.split_file import dumps_split
 from pesto.split.files.typed_graph_file import loads_typed_graph
 from pesto.split.program import Rules
