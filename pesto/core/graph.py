@@ -82,11 +82,11 @@ class GraphIdentity(NamedTuple):
     """Hashes by which a plan knows its graph."""
 
     fingerprint: str
-    """`Graph.fingerprint()`."""
+    """Hash of structure and sizes (`Graph.fingerprint`)."""
     layout: str
-    """`Graph.layout()`."""
+    """Hash of structure by index (`Graph.layout`)."""
     listing: str
-    """`Graph.listing()`."""
+    """Hash of layout and sizes by index (`Graph.listing`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
