@@ -10,6 +10,7 @@ from pesto.choosing.comparison.contest import Entrants, compete, shape_of
 from pesto.cli.main import pesto
 from pesto.core.files.graph_file import save
 from pesto.core.settings import Settings
+from pesto.core.source import model_source
 from pesto.planning.solving.candidates import formulate
 from pesto.reporting.show.comparison_page import comparison_page
 from solvers.heuristics.pardnn import emulator
@@ -39,7 +40,7 @@ def test_parallelism_and_ccr_by_hand(make_graph, make_cluster, make_costs, gpus,
 def test_throughput_where_the_batch_is_known(make_graph, tmp_path) -> None:
     """A label of a built-in model with a batch tells it; a graph of unknown batch has no throughput."""
     rows = {}
-    for source in ("model rnnlm tiny batch 16", "unknown"):
+    for source in (model_source("rnnlm", "tiny", 16), "unknown"):
         save(make_graph(ROWS, source=source), tmp_path / "step.json")
         asked = ["compare", "--graph", str(tmp_path / "step.json"), "--methods", "single,list", "--json", "-q"]
         done = CliRunner().invoke(pesto, [*asked, "-o", str(tmp_path / "plans")], standalone_mode=False)
