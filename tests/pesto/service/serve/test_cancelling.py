@@ -120,8 +120,8 @@ def test_escalation_ends_within_a_minute_and_within_ten_seconds_of_a_second_canc
             clock[0] = 100.0 + k
             if k == hurried_at:
                 stop.hurry()
-            if (due := stop.due()) is not None:
-                came.append((due, k))
+            if (signum := stop.next_signal()) is not None:
+                came.append((signum, k))
         clock[0] = 100.0
         return came
 
