@@ -9,20 +9,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_MOST = {
-    "product lines": 104150,
-    "product files": 537,
-    "private functions that are used once, in per mille of all functions": 153,
-    "import depth": 25,
+    "product lines": 102250,
+    "product files": 503,
+    "private functions that are used once, in per mille of all functions": 131,
+    "import depth": 24,
     "rooms": 17,
-    "arrows between rooms": 71,
-    "docstrings that open with What, Whether or Of": 48,
+    "arrows between rooms": 69,
+    "docstrings that open with What, Whether or Of": 1,
     "class names that stand twice": 0,
 }
 """Ceilings: lower one when its count has fallen, never raise it without a reason in the commit."""
 AT_LEAST = {
-    "comment lines in solvers/search, in per mille": 32,
-    "comment lines in solvers/bounds, in per mille": 28,
-    "comment lines in pesto/tf, in per mille": 24,
+    "comment lines in solvers/search, in per mille": 34,
+    "comment lines in solvers/bounds, in per mille": 30,
+    "comment lines in pesto/tf, in per mille": 25,
 }
 """Floors: raise one when its count has risen."""
 LIBRARIES = ("labels", "pipelining")

@@ -83,7 +83,7 @@ class Source:
     micro_batches: Annotated[
         int | None, option("M batches, their gradients added up, one update.", "Input", ge=1, metavar="M")
     ] = None
-    """Of a function they are pieces of its batch; of all else each has a batch of its own."""
+    """Micro-batches are pieces of a function's batch; in any other step each has a batch of its own."""
     late: tuple[int, ...] | None = None
     """For a function, as `Cut.late`; None: gradients are added up."""
     every: int = 1

@@ -117,7 +117,7 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     source: Source | Graph = Source()
     cluster: str | Path | Cluster = "v100x2-nvlink"
     micro_batches: int | None = None
-    """Of a graph, which is repeated so often; None: it loops itself, or is repeated 8 times."""
+    """Repetitions of a graph; None: it loops itself, or is repeated 8 times."""
     chain: Path | None = None
     """The file of a chain, in place of a step."""
     devices: Annotated[

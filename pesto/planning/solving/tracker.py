@@ -150,7 +150,7 @@ class Incumbent:
     """The best plan so far, as told to whoever watches."""
 
     name: str
-    """What made the plan: a name in `Provenance.candidates_ticks`."""
+    """Method that made the plan: a name in `Provenance.candidates_ticks`."""
     makespan_s: float
     """Predicted seconds of a training step."""
     lower_bound_s: float

@@ -200,7 +200,7 @@ def measure_trust(
 def least_p90(
     evaluator: CandidateEvaluator, cluster: Cluster, near: Sequence[Candidate], errors: ErrorModel
 ) -> Candidate:
-    """Of candidates, the shortest first, the one whose step has the least p90; its rule says so where it had a rival.
+    """Return the candidate whose step has the least p90, of candidates by length; its rule says so if it had a rival.
 
     Its draws are not those of `measure_trust`, to which the choice would look better than it is.
     """
