@@ -25,8 +25,8 @@ class Watchers:
 
     @property
     def count(self) -> int:
-        """Number of watchers."""
-        return sum(map(len, self._waiting.values()))
+        """Number of watchers; from any thread."""
+        return sum(map(len, list(self._waiting.values())))
 
     def watched(self) -> list[int]:
         """Return the numbers of the jobs that somebody watches; from any thread."""

@@ -133,4 +133,4 @@ def test_doctor_knows_which_solvers_promise_no_optimum(monkeypatch) -> None:
 
     few = [row for row in available() if row.name in ("list", "single", "random", "m-topo", "round-robin")]
     monkeypatch.setattr(doctor, "available", lambda: few)
-    assert doctor._solvers() == {row.name: "ok" for row in few}
+    assert doctor._check_solvers() == {f"solver {row.name}": "ok" for row in few}
