@@ -110,7 +110,7 @@ ops = [{"name": f"o{k}", "type": "A", "inputs": [f"o{j}" for j in sorted({k // 2
         "outputs": [4096 * k], "flops": 1e9 + k} for k in range(40)]
 document = {"format": "pesto-graph", "format_version": 1, "source": "test", "ops": ops}
 graph = loads(json.dumps(document).encode(), "test")
-cluster, quick = load_cluster("v100x2-nvlink"), Settings(time_limit_s=0.5, solver="list")
+cluster, quick = load_cluster("v100x2-nvlink"), Settings(time_limit_s=5, solver="list")
 found = solve(graph, cluster, load_costs(graph, cluster, None), quick, lambda _: None)
 most = int(found.candidates["single"].peak.max()) * 8 // 10
 less = replace(cluster, devices=tuple(replace(d, memory_bytes=min(d.memory_bytes, most)) for d in cluster.devices))
@@ -145,10 +145,14 @@ cluster = load_cluster("v100x2-nvlink")
 case = tiny.graph, cluster, load_costs(tiny.graph, cluster, None), Settings(), lambda _: None
 with compile_in_process():
     for spent, made in ((math.inf, 1), (0.0, 3)):
-        real = flow.Tracker.past
-        flow.Tracker.past = lambda self, *given: real(self, *given) or len(self.candidates) == made
+        def begin(*given):
+            tracker = real(*given)
+            past = tracker.deadlines.past
+            tracker.deadlines.past = lambda share: past(share) or len(tracker.candidates) == made
+            return tracker
+        real, flow.begin_solve = flow.begin_solve, begin
         found = flow.solve(*case, flow.EarlierPlans(spent_s=spent))
-        flow.Tracker.past = real
+        flow.begin_solve = real
         assert sum(each is not None for each in found.candidates.values()) == made
 print(sorted(str(k) for k in known() - before))
 """
