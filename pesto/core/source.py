@@ -228,7 +228,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphOrigin:
-    """Where a graph comes from, as fields in files of graphs, splits and plans.
+    """Origin of a graph, as fields in files of graphs, splits and plans.
 
     Raise ValueError for values that no graph is made with.
     """

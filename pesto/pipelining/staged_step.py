@@ -46,7 +46,7 @@ class Folded:
     home: Ints
     """[n] the place whose device the op is on: `place`, but of grouped ops the one of their variable."""
     places: int
-    """How many, L."""
+    """Number of places, L."""
 
 
 def fold(graph: Graph, parts: StepParts) -> Folded:

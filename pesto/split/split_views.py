@@ -72,7 +72,7 @@ class DivisionTables(NamedTuple):
     types: list[tuple[str, int, str]]
     """Op type, number of ops and their commonest strategies, the commonest type first."""
     variables: list[VariableRow]
-    """As of `variable_rows`."""
+    """Rows of variables, in the form of `variable_rows`."""
 
 
 _STRATEGIES = 3

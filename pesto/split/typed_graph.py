@@ -97,11 +97,11 @@ class TypedGraph:
     once: Bools
     """[n] True for ops that must run once: they draw random numbers, or have effects beyond variables."""
     source: str
-    """Where the step comes from, for people."""
+    """Line that names the origin of the step for people."""
     fingerprint: str
     """Fingerprint of the step's `Graph`."""
     origin: GraphOrigin = GraphOrigin()  # noqa: RUF009
-    """Where the step comes from as fields, as of `Graph.origin`; when left out, that of `source`."""
+    """Origin of the step as fields, in the form of `Graph.origin`; when left out, that of `source`."""
     batch: int | None = None
     """Batch size given for a step that leaves it open, as of `Graph.batch`."""
     feed_shapes: tuple[str, ...] = ()

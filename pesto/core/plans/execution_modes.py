@@ -170,7 +170,7 @@ class OrderWorth:
     enforced: int
     """In the plan's order; links first come, first served, as in the plan."""
     fifo: int
-    """As a runtime does unasked: devices and links first come, first served."""
+    """Without an order, as a runtime does by default: devices and links first come, first served."""
     listed: int
     """Whatever is ready by falling bottom level; links first come, first served."""
     scheduled: int

@@ -117,7 +117,7 @@ class SplitFile:
     what: str
     """The file, for people."""
     source: str
-    """Where the step comes from, for people."""
+    """Line that names the origin of the step for people."""
     origin: GraphOrigin
     """The same as fields."""
     fingerprint: str
