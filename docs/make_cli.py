@@ -26,7 +26,7 @@ one JSON object, also of an error (`error`, `message`, `where`, `remedy`, `exit_
 OTHER_CODES = {
     Exit.OK: "Success.",
     Exit.BUG: "A bug in Pesto; please report it.",
-    Exit.DIFFERENT: "`pesto diff --fail`: the plans differ.",
+    Exit.DIFFERENT: "`pesto diff --exit-code`: the plans differ.",
     Exit.INTERRUPTED: "Ctrl-C; the best plan found was kept.",
     Exit.TERMINATED: "SIGTERM; the best plan found was kept.",
 }
