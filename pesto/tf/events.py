@@ -28,15 +28,15 @@ def write_events(folder: Path, plan: Plan, graph: Graph, timeline: Timeline) -> 
     schedule = timeline.schedule
     device = [named[d] for d in schedule.device.tolist()]
     graph_def, metadata = tf.compat.v1.GraphDef(), tf.compat.v1.RunMetadata()
-    for name, kind, on, inputs in zip(plan.names, graph.type_of.tolist(), device, _inputs(graph), strict=True):
-        graph_def.node.add(name=name, op=graph.types[kind], device=on, input=inputs)
+    for name, kind, device_name, inputs in zip(plan.names, graph.type_of.tolist(), device, _inputs(graph), strict=True):
+        graph_def.node.add(name=name, op=graph.types[kind], device=device_name, input=inputs)
     stats: dict[str, Any] = {}
     times = zip(plan.names, device, schedule.start.tolist(), schedule.finish.tolist(), strict=True)
-    for name, on, start, finish in times:
-        if on not in stats:
-            stats[on] = metadata.step_stats.dev_stats.add(device=on)
+    for name, device_name, start, finish in times:
+        if device_name not in stats:
+            stats[device_name] = metadata.step_stats.dev_stats.add(device=device_name)
         took = (finish - start) * _NS
-        stats[on].node_stats.add(
+        stats[device_name].node_stats.add(
             node_name=name, all_start_micros=start * _NS // 1000, all_start_nanos=start * _NS,
             op_end_rel_micros=-(-took // 1000), op_end_rel_nanos=took, all_end_rel_micros=-(-took // 1000),
             all_end_rel_nanos=took,
@@ -46,11 +46,11 @@ def write_events(folder: Path, plan: Plan, graph: Graph, timeline: Timeline) -> 
     run.tagged_run_metadata.run_metadata = metadata.SerializeToString()
     program = tf.compat.v1.Event(graph_def=graph_def.SerializeToString(deterministic=True))
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch) / FILE
-        with tf.io.TFRecordWriter(str(made)) as writer:
+        scratch_file = Path(scratch) / FILE
+        with tf.io.TFRecordWriter(str(scratch_file)) as writer:
             for event in (tf.compat.v1.Event(file_version="brain.Event:2"), program, run):
                 writer.write(event.SerializeToString(deterministic=True))
-        data = made.read_bytes()
+        data = scratch_file.read_bytes()
     make_folder(folder)
     write_atomic(folder / FILE, data)
     return folder / FILE

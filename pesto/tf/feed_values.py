@@ -66,13 +66,13 @@ class FeedValues:
         """Draw rows of whole numbers, ascending; all different where the range has so many."""
         columns = self.shape[-1] if len(self.shape) > 1 else 1
         span = int(self.high - self.low) + 1
-        many = math.prod(self.shape[:-1]) if len(self.shape) > 1 else math.prod(self.shape)
+        rows = math.prod(self.shape[:-1]) if len(self.shape) > 1 else math.prod(self.shape)
         total = span**columns
-        if many > total or total > np.iinfo(np.int64).max:
+        if rows > total or total > np.iinfo(np.int64).max:
             return rng.integers(int(self.low), int(self.high), self.shape, endpoint=True)
-        flat = np.unique(rng.integers(0, total, many))
-        while len(flat) < many:
-            flat = np.unique(np.concatenate([flat, rng.integers(0, total, many - len(flat))]))
+        flat = np.unique(rng.integers(0, total, rows))
+        while len(flat) < rows:
+            flat = np.unique(np.concatenate([flat, rng.integers(0, total, rows - len(flat))]))
         places = np.stack([flat // span ** (columns - 1 - k) % span for k in range(columns)], axis=-1)
         return (places + int(self.low)).reshape(self.shape)
 

@@ -149,9 +149,9 @@ def run_grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> 
 def _pruned(graph_def: Any, names: Iterable[str]) -> Any:
     """Return the nodes that `names` need, in the order they have, with versions and functions."""
     names_needed = needed_names({node.name: node for node in graph_def.node}, names)
-    kept = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    kept.node.extend(node for node in graph_def.node if node.name in names_needed)
-    return kept
+    pruned = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    pruned.node.extend(node for node in graph_def.node if node.name in names_needed)
+    return pruned
 
 
 def guard_sum_order(graph_def: Any) -> tuple[Any, list[str]]:

@@ -123,11 +123,11 @@ def inspect_source(source: Source) -> StepFacts:
 
     if source.model is not None:
         return inspect_step(_step(source)[0], None)
-    whole = source.file is not None and not source.fetch
-    captured = _captured(replace(source, fetch=EVERYTHING) if whole else source, open_batch=True)
+    without_fetches = source.file is not None and not source.fetch
+    captured = _captured(replace(source, fetch=EVERYTHING) if without_fetches else source, open_batch=True)
     refused: tuple[PestoError, ...] = ()
     try:
-        if whole:  # of which nothing is fetched
+        if without_fetches:  # of which nothing is fetched
             sources.check_sinks(captured.graph_def, captured.source)
     except InputError as error:
         refused = (error,)

@@ -104,10 +104,14 @@ def check_model(model: Any, label: str) -> None:
         raise strategy_error(label)
     if getattr(model, "jit_compile", False):
         raise xla_error(label)
-    kept: Any = getattr(model, "_steps_per_execution", None)  # a variable in Keras 2
+    steps_per_execution: Any = getattr(model, "_steps_per_execution", None)  # a variable in Keras 2
     if getattr(model, "autotune_steps_per_execution", False):
         raise loop_error(label)
-    if (int(kept.numpy()) if hasattr(kept, "numpy") else getattr(model, "steps_per_execution", None) or 1) != 1:
+    if (
+        int(steps_per_execution.numpy())
+        if hasattr(steps_per_execution, "numpy")
+        else getattr(model, "steps_per_execution", None) or 1
+    ) != 1:
         raise loop_error(label)
     if getattr(getattr(model, "optimizer", None), "jit_compile", False):
         raise InputError.build(
@@ -167,8 +171,12 @@ def _refusal(kind: str, name: str, source: str, parts: Mapping[str, Any] | None 
     """Return the error for an input; parts: the feeds of a file that it consists of, with their shapes."""
     if origin_of(source).from_file:
         sizes = {p: ",".join("N" if d.size < 0 else str(d.size) for d in x.dim) for p, x in (parts or {}).items()}
-        given = " and ".join(f"shape {shown(part)}={text or 'N'}" for part, text in sizes.items())
-        remedy = f"give the shapes of both its feeds ({given})" if parts else "export a signature that takes it dense"
+        shape_options = " and ".join(f"shape {shown(part)}={text or 'N'}" for part, text in sizes.items())
+        remedy = (
+            f"give the shapes of both its feeds ({shape_options})"
+            if parts
+            else "export a signature that takes it dense"
+        )
     elif kind == "RaggedTensor":
         remedy = "pad it before the step (x.to_tensor(shape=[None, longest])) and mask what was padded"
     else:

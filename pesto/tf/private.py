@@ -143,7 +143,7 @@ def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], function
     """
     graph_def = tf.compat.v1.GraphDef()
     own = {node.name for node in nodes}
-    given = {}
+    new_ops = {}
     for node in nodes:
         copy = graph_def.node.add()
         copy.CopyFrom(node)
@@ -151,7 +151,7 @@ def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], function
         for text in copy.input:
             name, _, k = text.partition(":")
             if name not in own:
-                given[text] = ops[name].outputs[int(k or 0)]
+                new_ops[text] = ops[name].outputs[int(k or 0)]
     context = _name("eager.context", "context")()
     for function in functions:
         graph_def.library.function.add().CopyFrom(function)
@@ -161,7 +161,7 @@ def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], function
     with graph.as_default():
         return list(
             tf.graph_util.import_graph_def(
-                graph_def, input_map=given, return_elements=[node.name for node in nodes], name=""
+                graph_def, input_map=new_ops, return_elements=[node.name for node in nodes], name=""
             )
         )
 
@@ -363,8 +363,8 @@ def is_distributed(variable: Any) -> bool:
 
 def new_variable(like: Any) -> Any:
     """Make an eager variable with the value of another, whatever tf.function or variable_creator_scope is around."""
-    made = _name("ops.resource_variable_ops", "ResourceVariable")
-    return made(tf.identity(like.read_value()), trainable=False, shape=like.shape, dtype=like.dtype)
+    variable = _name("ops.resource_variable_ops", "ResourceVariable")
+    return variable(tf.identity(like.read_value()), trainable=False, shape=like.shape, dtype=like.dtype)
 
 
 def must_compile(attrs: Any) -> bool:
@@ -388,16 +388,16 @@ def name_of(function: Any) -> str:
 def collect_partition_graphs() -> Iterator[list[Any]]:
     """Collect partition graphs of the functions that are run for the first time meanwhile: filled in at the end."""
     graphs: list[Any] = []
-    here = _name("eager.context", "context")()
-    here.enable_graph_collection()
+    context = _name("eager.context", "context")()
+    context.enable_graph_collection()
     try:
         yield graphs
     except BaseException:
         tf.function(lambda: tf.constant(0))()  # or the next run would seem to have the graphs of the one that failed
         raise
     finally:
-        graphs += [list(function.partition_graphs) for function in here.export_run_metadata().function_graphs]
-        here.disable_graph_collection()
+        graphs += [list(function.partition_graphs) for function in context.export_run_metadata().function_graphs]
+        context.disable_graph_collection()
 
 
 def holder_kinds() -> tuple[type, type, type]:

@@ -69,8 +69,8 @@ def _constants() -> bool:
     """Tensors made of constants are evaluated, and tensors made of a feed are not."""
     with tf.Graph().as_default():
         values = tf.math.floormod(tf.constant([7, 8]), 4), tf.math.floormod(v1.placeholder(tf.int32, [2]), 4)
-        known, fed = (private.constant_value(value) for value in values)
-    return fed is None and known is not None and known.tolist() == [3, 0]
+        constant, fed = (private.constant_value(value) for value in values)
+    return fed is None and constant is not None and constant.tolist() == [3, 0]
 
 
 @_check("trace types (members of tuples and dicts)")
@@ -115,10 +115,10 @@ def _edits() -> bool:
 @_check("BaseSession (its constructor and _do_run)")
 def _sessions() -> bool:
     """A session's constructor and runs are seen, and write down their partition graphs."""
-    seen: list[object] = []
+    events: list[object] = []
 
     def opened(original: Callable[..., None], *args: object, **kwargs: object) -> None:
-        seen.append("opened")
+        events.append("opened")
         original(*args, **kwargs)
 
     def ran(original: Callable[..., object], session: object, *args: object) -> object:
@@ -128,7 +128,7 @@ def _sessions() -> bool:
             private.empty_buffer() as buffer,
         ):
             result = original(session, handle, ops, tensors, feeds, options_buffer, buffer)
-            seen.append(
+            events.append(
                 [n.name for p in private.read_buffer(buffer, v1.RunMetadata()).partition_graphs for n in p.node]
             )
         return result
@@ -139,7 +139,7 @@ def _sessions() -> bool:
     with private.intercept_sessions(opened, ran, ran), v1.Session(graph=graph) as session:
         session.run("a")
         same = private.session_graph(session) is graph
-    return same and seen[0] == "opened" and seen[1] == ["a"]
+    return same and events[0] == "opened" and events[1] == ["a"]
 
 
 @_check_functions
@@ -149,8 +149,8 @@ def _functions() -> bool:
     first = tf.Variable([1.0, 2.0])
     second = private.new_variable(first)
     second.assign([3.0, 4.0])
-    known = private.handle_shape(first.handle)
-    given = first.assign([1.0, 2.0])
+    shape = private.handle_shape(first.handle)
+    assigned = first.assign([1.0, 2.0])
     old, new = first.handle, second.handle
     reads = tf.function(lambda: first + 0.0)
     before = reads().numpy().tolist()
@@ -163,10 +163,12 @@ def _functions() -> bool:
 
     with private.watch_traces(on_graph, lambda _: None):
         after = [t.numpy().tolist() for t in outer()]
-    shaped = known is not None and known[0] == tf.float32.as_datatype_enum and [d.size for d in known[1].dim] == [2]
-    there = given.handle is new and private.is_assignment_result(given) and not private.is_assignment_result(first)
+    shaped = shape is not None and shape[0] == tf.float32.as_datatype_enum and [d.size for d in shape[1].dim] == [2]
+    is_moved = (
+        assigned.handle is new and private.is_assignment_result(assigned) and not private.is_assignment_result(first)
+    )
     moved = before == [1.0, 2.0] and after == [[3.0, 4.0], [6.0, 8.0]] and reads().numpy().tolist() == [3.0, 4.0]
-    return shaped and there and moved
+    return shaped and is_moved and moved
 
 
 @_check_functions
@@ -177,8 +179,8 @@ def _pipeline_is_seen() -> bool:
     reads()
     alone = captured_by_dataset(find_holders().functions, [variable.handle])
     pipeline = tf.data.Dataset.range(1).map(lambda _: variable + 0.0)
-    held = captured_by_dataset(find_holders().functions, [variable.handle])
-    return alone is None and held is not None and held[1] is variable.handle and pipeline is not None
+    capture = captured_by_dataset(find_holders().functions, [variable.handle])
+    return alone is None and capture is not None and capture[1] is variable.handle and pipeline is not None
 
 
 @_check_functions
@@ -186,23 +188,23 @@ def _options_are_seen() -> bool:
     """Variables of a strategy and functions with autograph are recognised."""
     with tf.distribute.OneDeviceStrategy("/device:CPU:0").scope():
         theirs = tf.Variable(1.0)
-    seen = private.is_distributed(theirs) and not private.is_distributed(tf.Variable(1.0))
+    is_recognised = private.is_distributed(theirs) and not private.is_distributed(tf.Variable(1.0))
     with_autograph, without = (private.autograph_of(tf.function(abs, autograph=how)) for how in (True, False))
-    return seen and with_autograph and not without and private.autograph_of(abs)
+    return is_recognised and with_autograph and not without and private.autograph_of(abs)
 
 
 @_check_functions
 def _trace_is_seen() -> bool:
-    seen = []
+    events = []
 
     def on_graph(graph: object) -> None:
-        seen.append(("graph", private.is_traced_for_xla(graph) or private.is_body(graph)))
+        events.append(("graph", private.is_traced_for_xla(graph) or private.is_body(graph)))
 
     def on_function(function: Any) -> None:
-        seen.append(("function", private.must_compile(function.function_def.attr)))
+        events.append(("function", private.must_compile(function.function_def.attr)))
 
     def called(function: object, call: Callable[[], object]) -> object:
-        seen.append(("call", private.name_of(function).startswith("__inference_")))
+        events.append(("call", private.name_of(function).startswith("__inference_")))
         return call()
 
     twice = tf.function(lambda x: x + x)
@@ -215,9 +217,9 @@ def _trace_is_seen() -> bool:
         for token in ("one", "other", "one"):
             with private.separate_traces(token):
                 twice(one)
-    traced = [what for what, _ in seen]
+    traced = [what for what, _ in events]
     expected = ["graph", "function", "call", "graph", "function", "call", "call"]
-    return traced == expected and ("call", True) in seen and ("graph", False) in seen and len(graphs) == 2
+    return traced == expected and ("call", True) in events and ("graph", False) in events and len(graphs) == 2
 
 
 @_check_functions
@@ -245,9 +247,11 @@ def _ops_are_chosen() -> bool:
         return tf.abs(x, name="read")
 
     with private.compile_only(lambda graph: [op for op in graph.get_operations() if op.name != "unread"]):
-        made = tf.function(step).get_concrete_function(tf.TensorSpec([]))
-    inside = {node.name for node in made.function_def.node_def}
-    return "read" in inside and "unread" not in inside and "unread" in {op.name for op in made.graph.get_operations()}
+        compiled = tf.function(step).get_concrete_function(tf.TensorSpec([]))
+    inside = {node.name for node in compiled.function_def.node_def}
+    return (
+        "read" in inside and "unread" not in inside and "unread" in {op.name for op in compiled.graph.get_operations()}
+    )
 
 
 @_check("GradientTape (_recording, record_operation)")

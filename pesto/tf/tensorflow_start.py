@@ -70,10 +70,10 @@ def hide_library_output(*, quiet: bool) -> Iterator[None]:
     if not quiet or ("TF_CPP_MIN_LOG_LEVEL" in os.environ and "tensorflow" not in sys.modules):
         yield
         return
-    with _silent_stderr() as kept, warnings.catch_warnings(), ExitStack() as stack:
+    with _silent_stderr() as descriptor, warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
-        if kept is not None and sys.stderr is sys.__stderr__:
-            own = stack.enter_context(os.fdopen(kept, "w", buffering=1, closefd=False))
+        if descriptor is not None and sys.stderr is sys.__stderr__:
+            own = stack.enter_context(os.fdopen(descriptor, "w", buffering=1, closefd=False))
             stack.enter_context(redirect_stderr(own))
         yield
 
@@ -82,15 +82,15 @@ def hide_library_output(*, quiet: bool) -> Iterator[None]:
 def _silent_stderr() -> Iterator[int | None]:
     # Its libraries write to the descriptor itself before any logging setting is read.
     try:
-        kept = os.dup(2)
+        descriptor = os.dup(2)
     except OSError:  # no stderr at all
         yield None
         return
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 2)
     try:
-        yield kept
+        yield descriptor
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
         os.close(sink)

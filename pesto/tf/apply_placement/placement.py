@@ -64,10 +64,10 @@ class StepTrace:
 
 def trace_step(captured: CapturedStep, batch: int | None) -> StepTrace:
     """Build the graph and nodes of a captured step for placement; raise InputError where it cannot be planned."""
-    log, here = logging.getLogger("pesto"), threading.get_ident()
+    log, thread_id = logging.getLogger("pesto"), threading.get_ident()
 
     def is_of_another_thread(record: logging.LogRecord) -> bool:
-        return record.thread != here
+        return record.thread != thread_id
 
     # The same graph was built when the step was planned, and its warnings about sizes and costs were given then.
     log.addFilter(is_of_another_thread)
@@ -178,8 +178,8 @@ def place_with_relays(
     # exists. An Identity with a place in the chain is the only handle on when that is.
     order = order and not plan.placement_only
     if keep:
-        kept = np.isin(trace.graph.names, list(keep))
-        out = bools(kept if out is None else out | kept)
+        is_kept = np.isin(trace.graph.names, list(keep))
+        out = bools(is_kept if out is None else out | is_kept)
     placement = place_trace(plan, trace.graph, targets, out, order=order)
     # [n] ops between which an Identity can stand: none of a branch, where a chain would end when it is not taken, and
     # none that runs where its data are. References and handles have no relay either (`_read_elsewhere`).

@@ -120,13 +120,13 @@ def emulate(step: PlannedStep, plan: Plan, predicted: PredictedStep, how: Emulat
     starts = drift(run, enforced, predicted)
     timeline = predicted.timeline
     planned = set(zip(timeline.schedule.sent_payload.tolist(), timeline.schedule.sent_to.tolist(), strict=True))
-    made = {sent for sent in run.work.sent if sent[0] >= 0}
+    own_sends = {sent for sent in run.work.sent if sent[0] >= 0}
     return EmulationResult(
         how=how, scale=run.scale,
         handed_over=run.handed_over_s / predicted.timeline.makespan_s if predicted.timeline.makespan_s else 0.0,
         predicted_s=predicted.timeline.makespan_s, step_s=run.step_s, unordered_step_s=unordered.step_s,
         ops=sum(op >= 0 for op in run.work.op), unchained=int((~enforced.placement.chained).sum()),
-        transfers=len(made), unsent=len(planned - made),
+        transfers=len(own_sends), unsent=len(planned - own_sends),
         op_inversions=op_inversions(run, enforced, predicted), link_inversions=link_inversions(run, predicted),
         drift_max=float(starts.max(initial=0.0)), drift_mean=float(starts.mean()) if len(starts) else 0.0,
         threads=run.threads, starved=run.starved, seconds=time.perf_counter() - began,
@@ -180,16 +180,16 @@ def execute(work: EmulatedWork, clock: FunctionClock, threads: int) -> None:
         del read
         return np.float64(clock.pass_by(k))
 
-    graph, made, waited = tf.Graph(), list[Any](), set[int]()
+    graph, outputs, waited = tf.Graph(), list[Any](), set[int]()
     with graph.as_default():
         for k in range(work.functions):
-            reads, waits = [made[p] for p in work.data[k]], [made[p].op for p in work.controls[k]]
+            reads, waits = [outputs[p] for p in work.data[k]], [outputs[p].op for p in work.controls[k]]
             waited.update(work.data[k], work.controls[k])
             with graph.device(f"/device:CPU:{work.cpu[k]}"), graph.control_dependencies(waits):
                 # numpy_function is stateful, so TensorFlow neither merges nor folds these ops, and each runs exactly
                 # once.
-                made.append(tf.numpy_function(partial(pass_by, k), reads, tf.float64))
-    ends = [tensor.op for k, tensor in enumerate(made) if k not in waited]
+                outputs.append(tf.numpy_function(partial(pass_by, k), reads, tf.float64))
+    ends = [tensor.op for k, tensor in enumerate(outputs) if k not in waited]
     config = logical_cpu_config(max(work.cpu, default=0) + 1)
     # A function that waits for its processor blocks a thread of the executor, so there must be a thread for each
     # function that can wait at once.

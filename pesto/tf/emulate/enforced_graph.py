@@ -139,17 +139,22 @@ def build_work(enforced: EnforcedStep, predicted: PredictedStep, free: frozenset
     problem, device = predicted.timeline.problem, predicted.timeline.schedule.device
     holds: list[tuple[int, ...]] = [()] * len(order)
     ticks, sent = [0] * len(order), [(-1, -1)] * len(order)
-    for at, key in enumerate(order):
+    for position, key in enumerate(order):
         if key[0] == "op":
             op, lane = int(key[1]), int(device[int(key[1])])
-            holds[at], ticks[at] = () if op in parts.free else (lane,), int(problem.duration[op, lane])
+            holds[position], ticks[position] = () if op in parts.free else (lane,), int(problem.duration[op, lane])
         # TensorFlow may send tensors that the planned graph does not have, for example shapes; they count as free.
         elif key[0] == "sent" and int(key[1]) in parts.payload:
-            here, there = predicted.location[parts.source[key][0]], predicted.location[key[2]]
+            source_device, target_device = predicted.location[parts.source[key][0]], predicted.location[key[2]]
             payload = parts.payload[int(key[1])]
             # Processors are numbered first and links behind them, so one table of reservations serves both.
-            holds[at] = tuple(problem.devices + k for k in problem.holds[here, there].tolist() if k >= 0)
-            ticks[at], sent[at] = int(problem.transfer[payload, problem.path_class[here, there]]), (payload, there)
+            holds[position] = tuple(
+                problem.devices + k for k in problem.holds[source_device, target_device].tolist() if k >= 0
+            )
+            ticks[position], sent[position] = (
+                int(problem.transfer[payload, problem.path_class[source_device, target_device]]),
+                (payload, target_device),
+            )
     return EmulatedWork(
         names=tuple(parts.source[key][1] for key in order),
         cpu=tuple(parts.source[key][0] for key in order),
@@ -222,11 +227,11 @@ class _PartitionFunctions:
                 self._add(self._arrives[node.attr["tensor_name"].s, _to(node)], cpu, node)
         # A control edge across devices is a message: constant, send, receive, Identity. Messages from feeds and
         # variables, which are outside of the emulation, are satisfied from the start.
-        told = [key for key in self.reads if key[0] == "told" and not (self.reads[key] or self.waits[key])]
-        for key in told:
+        sent = [key for key in self.reads if key[0] == "told" and not (self.reads[key] or self.waits[key])]
+        for key in sent:
             del self.reads[key], self.waits[key]
         for before in (*self.reads.values(), *self.waits.values()):
-            before.difference_update(told)
+            before.difference_update(sent)
 
     def rank_of(self, key: _Key) -> int:
         """Return the tie rank among simultaneous ends: transfers first, then unchained ops, on which no plan may rely.

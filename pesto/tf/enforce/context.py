@@ -270,9 +270,9 @@ def pipeline(step: Any, plan: Plan, options: ApplyOptions) -> Callable[..., Any]
         if cut is None or not callable(step) or hasattr(step, "structured_outputs"):
             return place(step, plan, options)
         label = f"function {getattr(step, '__name__', 'step')}"
-        whole = in_micro_batches(convert_control_flow(step), cut.cut or Cut(1), label)
+        divided_step = in_micro_batches(convert_control_flow(step), cut.cut or Cut(1), label)
         signature = getattr(step, "input_signature", None)
-        return place(tf.function(whole, input_signature=signature, autograph=False), plan, options)
+        return place(tf.function(divided_step, input_signature=signature, autograph=False), plan, options)
     if cut is None:
         raise UsageError.build(
             f"pipeline: the plan of {shown(plan.provenance.graph_source)} is for no model that cuts its batch",
@@ -289,8 +289,8 @@ def pipeline(step: Any, plan: Plan, options: ApplyOptions) -> Callable[..., Any]
     placed = place(tf.function(train_step, autograph=False), plan, options)
 
     def pipelined(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        given = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
-        data = tf.nest.map_structure(tf.convert_to_tensor, given)
+        arguments = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
+        data = tf.nest.map_structure(tf.convert_to_tensor, arguments)
         # fit casts reals to Keras' own precision; another dtype would be another step.
         data = tf.nest.map_structure(lambda t: tf.cast(t, keras.config.floatx()) if t.dtype.is_floating else t, data)
         build_variables(model, data)

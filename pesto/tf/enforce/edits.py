@@ -120,8 +120,8 @@ def _control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str
     )
     partly[list(placement.relays_of())] = True
     before, after = placement.neighbours()
-    kept = partly[before] | partly[after]
-    pairs += zip(before[kept].tolist(), after[kept].tolist(), strict=True)
+    is_needed = partly[before] | partly[after]
+    pairs += zip(before[is_needed].tolist(), after[is_needed].tolist(), strict=True)
     edges = [(places[a][-1], places[b][0]) for a, b in pairs]
     # 3: relays behind their op.
     edges += [pair for several in places.values() for pair in pairwise(several)]
@@ -178,18 +178,18 @@ def reroute_branch_edges(
     # kill ops that always run; the Merge behind the branch is alive in both cases.
     pairs = list(pairs)
     under = op_conditions(trace) if pairs else []
-    kept = [(a, b) for a, b in pairs if under[a] <= under[b]]
+    edges = [(a, b) for a, b in pairs if under[a] <= under[b]]
     graph, rank = placement.graph, placement.rank
     for a, b in pairs:
         if under[a] <= under[b]:
             continue
         # The first ops after `a` that run whenever `b` does.
         unconditional: set[int] = set()
-        seen, stack = {a}, [a]
+        visited, stack = {a}, [a]
         while stack:
             for c in graph.edge_dst[graph.edge_src == stack.pop()].tolist():
-                if c not in seen and c != b:
-                    seen.add(c)
+                if c not in visited and c != b:
+                    visited.add(c)
                     (unconditional.add if under[c] <= under[b] else stack.append)(c)
         # The plan ranks all Merges behind b, so an edge from one of them would close a cycle with the chain.
         if not unconditional or max(rank[m] for m in unconditional) > rank[b]:
@@ -198,8 +198,8 @@ def reroute_branch_edges(
                 "nothing in the graph orders them",
                 remedy="make it wait for the tf.cond, by tf.control_dependencies",
             )
-        kept += [(m, b) for m in sorted(unconditional)]
-    return kept
+        edges += [(m, b) for m in sorted(unconditional)]
+    return edges
 
 
 def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
@@ -224,10 +224,10 @@ def implied_waits(
     op, nodes, names, device = trace.op_of_node, trace.nodes, trace.graph.names, placement.device.tolist()
     implied_controls: dict[str, tuple[str, ...]] = {}
     for node, controls in enumerate(nodes.controls):
-        here = op[node]
-        far = [names[op[c]] for c in controls if device[op[c]] != device[here]]
+        node_device = op[node]
+        far = [names[op[c]] for c in controls if device[op[c]] != device[node_device]]
         gone = implied_by_chain(far, (names[op[p]] for p, _ in nodes.inputs[node]), ranks)
-        if gone and names[here] not in trace.loops:
+        if gone and names[node_device] not in trace.loops:
             implied_controls[str(nodes.defs[node].name)] = tuple(gone)
     return implied_controls
 
@@ -325,8 +325,8 @@ def _divide(
     graph: Any, ops: dict[str, Any], name: str, division: BranchDivision, undo: list[Callable[[], None]]
 ) -> None:
     """Redirect all ops that read or wait for a branch op of a live function to the ops that replace it."""
-    whole = ops.get(name)
-    if whole is None:  # a graph made of the captured step has the parts already
+    branch_op = ops.get(name)
+    if branch_op is None:  # a graph made of the captured step has the parts already
         return
     if division.ends[0] not in ops:
         added = private.add_nodes(graph, ops, division.nodes, division.functions)
@@ -335,18 +335,18 @@ def _divide(
             private.add_controls(ops[node.name], [ops[text[1:]] for text in node.input if text[0] == "^"])
     # The whole branch op stays in the live graph, since TensorFlow cannot remove an op; without readers it is not
     # compiled into the function (`FunctionEnforcement.on_compile`).
-    for output, text in zip(whole.outputs, division.outputs, strict=True):
+    for output, text in zip(branch_op.outputs, division.outputs, strict=True):
         for reader in output.consumers():
             _replace_input(reader, output, _tensor(ops, text), undo)
     ends = [ops[end] for end in division.ends]
-    for reader in private.control_readers(whole):
+    for reader in private.control_readers(branch_op):
         own = _record_controls(reader, undo)
-        private.set_controls(reader, [*(c for c in own if c is not whole), *ends])
+        private.set_controls(reader, [*(c for c in own if c is not branch_op), *ends])
     # The old list is kept for undo, and the branch op is replaced in it: as a control output it would run beside its
     # parts and update the variables twice.
     controls = list(graph.control_outputs)
     undo.append(partial(setattr, graph, "control_outputs", controls))
-    graph.control_outputs = [e for op in controls for e in (ends if op is whole else [op])]
+    graph.control_outputs = [e for op in controls for e in (ends if op is branch_op else [op])]
 
 
 def _bypass_barrier(barrier: Any, undo: list[Callable[[], None]]) -> None:
@@ -381,7 +381,7 @@ def _replace_input(reader: Any, old: Any, new: Any, undo: list[Callable[[], None
 
 def write_edits(graph_def: Any, wanted: GraphEdits) -> None:
     """Carry out `wanted` on a GraphDef, in place."""
-    unbound, whole = set(wanted.unbound), set(wanted.whole)
+    unbound, undivided = set(wanted.unbound), set(wanted.whole)
     # Barriers first: relays and copies are inserted between a tensor and its real readers, which the barrier hides.
     bypass_barriers(graph_def, wanted.passed)
     by_name = {node.name: node for node in graph_def.node}
@@ -402,7 +402,7 @@ def write_edits(graph_def: Any, wanted: GraphEdits) -> None:
         node.input.extend(f"^{e}" for e in wanted.waits.get(node.name, ()))
         if node.name in unbound:
             del node.attr["_class"]
-        if node.name in whole:
+        if node.name in undivided:
             del node.attr[private.LOWERED]
 
 

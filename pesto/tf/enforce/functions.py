@@ -105,8 +105,8 @@ class FunctionEnforcement:
             )
         traced, plan = match_step(graph, label, self.plans)
         # Parts of divided branches are made by the plan and lie in no function of the program.
-        made = {node.name for division in traced.divisions.values() for node in division.nodes}
-        if not made.union(op.name for op in graph.get_operations()).issuperset(traced.graph.names):
+        added_nodes = {node.name for division in traced.divisions.values() for node in division.nodes}
+        if not added_nodes.union(op.name for op in graph.get_operations()).issuperset(traced.graph.names):
             inner = next(op.get_attr("f").name for op in graph.get_operations() if op.type in CALLS)
             raise placement_refusals.nested_function_error(label, inner)
         targets = self.find_targets(plan)
@@ -250,14 +250,16 @@ def _refuse_moved_iterators(graph: Any, placement: StepPlacement, label: str) ->
 
 def _is_exported_signature(graph: Any, plan: Plan) -> bool:
     """Return True if a plan is for the signature of a SavedModel, and this is its graph."""
-    made = plan.provenance
-    if made.graph_origin.kind != SAVED_MODEL:
+    provenance = plan.provenance
+    if provenance.graph_origin.kind != SAVED_MODEL:
         return False
     try:
-        traced = trace_step(use_planned_shapes(capture_func_graph(graph, made.graph_source), plan), made.graph_batch)
+        traced = trace_step(
+            use_planned_shapes(capture_func_graph(graph, provenance.graph_source), plan), provenance.graph_batch
+        )
     except PestoError:  # no step can be made of it, so it is no planned one
         return False
-    return traced.graph.fingerprint() == made.graph_fingerprint
+    return traced.graph.fingerprint() == provenance.graph_fingerprint
 
 
 def _call_within_batch(call: Callable[[], Any]) -> Any:
@@ -408,7 +410,7 @@ def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], 
     through: predicate that tells which ops that call functions count.
     """
     inside = (*FLOW, *CALLS)
-    seen, stack = {t.name for t in handles}, list(handles)
+    visited, stack = {t.name for t in handles}, list(handles)
     ops: dict[str, tuple[Any, dict[str, list[int]]]] = {}
     while stack:
         tensor = stack.pop()
@@ -427,8 +429,8 @@ def _writes_variable(handles: list[Any], bodies: Callable[[], FunctionEffects], 
                     return True
                 # Identity, Switch and loops return the handle they are given; a write behind them is a write of the
                 # same variable.
-                handed = [op.outputs[k] for k in sorted(fate.outputs) if op.outputs[k].name not in seen]
-                seen.update(t.name for t in handed)
+                handed = [op.outputs[k] for k in sorted(fate.outputs) if op.outputs[k].name not in visited]
+                visited.update(t.name for t in handed)
                 stack += handed
     return False
 

@@ -92,10 +92,10 @@ class _PartitionWalk:
         # Each walk carries one number a node, the last place that is known to be done when it starts. Waiting for one
         # exit of a loop is not waiting for the others, so there is a walk for the first exit of each place, one for the
         # second, and so on.
-        here = [[name for name in names if name in self.nodes] for names in ends]
+        present = [[name for name in names if name in self.nodes] for names in ends]
         late: set[int] = set()
-        for turn in range(max(1, *map(len, here))):
-            end = {names[turn % len(names)]: k for k, names in enumerate(here) if names}
+        for turn in range(max(1, *map(len, present))):
+            end = {names[turn % len(names)]: k for k, names in enumerate(present) if names}
             done: dict[str, int] = {}
             for name in self.order:
                 # Reachability of all pairs would be quadratic. Only neighbours matter, and a path from the neighbour
@@ -106,13 +106,13 @@ class _PartitionWalk:
                     # all control inputs are waited for.
                     data = [done.get(producer(t), -1) for t in inputs if t[0] != "^" and producer(t) in done]
                     controls = [done.get(producer(t), -1) for t in inputs if t[0] == "^"]
-                    known = max([min(data, default=-1), *controls])
+                    latest = max([min(data, default=-1), *controls])
                 else:
-                    known = max((done[p] for p in self.before[name] if p in done), default=-1)
+                    latest = max((done[p] for p in self.before[name] if p in done), default=-1)
                 place = starts.get(name)
-                if place is not None and known < place - 1:
+                if place is not None and latest < place - 1:
                     late.add(place)
-                done[name] = max(known, end.get(name, -1))
+                done[name] = max(latest, end.get(name, -1))
         return sorted(late)
 
 
@@ -192,7 +192,7 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
         if graph.types[graph.type_of[i]] not in FED | CARRIED and (expected.ran is None or name in expected.ran)
     ]
     # Arguments, Switches and the like are where TensorFlow puts them, whatever a plan says; they are not compared.
-    moves, absent, here = [], [], set()
+    moves, absent, prefixed = [], [], set()
     nodes = []
     for i in runs:
         loop, name = expected.loops.get(graph.names[i]), graph.names[i]
@@ -204,8 +204,8 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
         elif not _is_same_device(placement.device_of(i), where[name]):
             moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
         else:
-            here.add(of)
-    late = unordered_neighbours(partitions, expected.placement, expected.loops, here, prefix)
+            prefixed.add(of)
+    late = unordered_neighbours(partitions, expected.placement, expected.loops, prefixed, prefix)
     findings = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
     # oneDNN renames ops and fuses them. A missing op is then no fault of the plan, and the remedy is an environment
     # variable.

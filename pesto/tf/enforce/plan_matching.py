@@ -108,16 +108,16 @@ def unmatched_step_error(graph: Graph, plans: Sequence[Plan], label: str, inputs
     inputs: the function's structured input signature.
     """
     plan = min(plans, key=lambda p: abs(len(p.names) - graph.ops))
-    provenance, given = plan.provenance, []
+    provenance, options = plan.provenance, []
     for spec in tf.nest.flatten(inputs):
         if isinstance(spec, tf.TensorSpec):
             rank = spec.shape.rank
             shape = "?" if rank is None else ", ".join("?" if d is None else str(d) for d in spec.shape)
-            given.append(f"{spec.dtype.name} [{shape}]")
+            options.append(f"{spec.dtype.name} [{shape}]")
     cut = provenance.graph_origin.cut_function
     return UnmatchedStepError(
         f"{label} trains variables and is of no plan: {differences(plan.names, provenance.graph_batch, graph)} (this "
-        f"step has {graph.ops} ops and as inputs {', '.join(given) or 'none'}, the plan of "
+        f"step has {graph.ops} ops and as inputs {', '.join(options) or 'none'}, the plan of "
         f"{shown(provenance.graph_source)} has {len(plan.names)} ops)",
         graph,
         f"{'' if cut is None else 'call pesto.pipeline(step, plan) in its place, '}plan this step (pesto.record takes "
@@ -261,8 +261,10 @@ def tensor_specs(signature: Any) -> dict[str, Any]:
 
 def describe_argument(name: str, function: str) -> str:
     """Return an argument's name, with its role in `fit` where Keras' own `function` runs the step."""
-    whole = _FIT_ARGUMENTS.get(function)
-    roles = {f"{whole}[{k}]": part for k, part in enumerate(("x", "y", "sample_weight"))} if whole else {}
+    data_argument = _FIT_ARGUMENTS.get(function)
+    roles = (
+        {f"{data_argument}[{k}]": part for k, part in enumerate(("x", "y", "sample_weight"))} if data_argument else {}
+    )
     return f"{name} ({roles[name]} of fit)" if name in roles else name
 
 
@@ -273,8 +275,8 @@ def map_specs(signature: Any, change: Change) -> Any:
 
 
 def _with_types(signature: Any, kinds: Mapping[str, Any]) -> Any:
-    given = signature.parameters.values()
-    parameters = [type(p)(p.name, p.kind, p.optional, kinds.get(p.name, p.type_constraint)) for p in given]
+    old_parameters = signature.parameters.values()
+    parameters = [type(p)(p.name, p.kind, p.optional, kinds.get(p.name, p.type_constraint)) for p in old_parameters]
     return type(signature)(parameters, signature.captures, return_annotation=signature.return_annotation)
 
 
@@ -368,9 +370,9 @@ def toggle_weights(signature: Any) -> Iterator[tuple[str, bool, Any]]:
 def add_batch_checks(graph: Any, batch: int) -> None:
     """Make every state change of a FuncGraph wait for checks that its open first dimensions are within `batch`."""
     captured = {inner.name for _, inner in graph.captures}
-    given = [t for t in graph.inputs if t.name not in captured]
-    given += [t for op in graph.get_operations() if op.type.startswith("IteratorGetNext") for t in op.outputs]
-    sized = (t for t in given if t.dtype.as_datatype_enum not in (RESOURCE, VARIANT))
+    input_tensors = [t for t in graph.inputs if t.name not in captured]
+    input_tensors += [t for op in graph.get_operations() if op.type.startswith("IteratorGetNext") for t in op.outputs]
+    sized = (t for t in input_tensors if t.dtype.as_datatype_enum not in (RESOURCE, VARIANT))
     fed = [t for t in sized if t.shape.rank and t.shape[0] is None]
     if not fed:
         return

@@ -70,11 +70,11 @@ class VariableMoves:
                 del live
                 gc.collect()  # the pipeline may be gone but for cycles
                 live = find_holders()
-            held = captured_by_dataset(live.functions, handles)
-            if held is not None:
+            capture = captured_by_dataset(live.functions, handles)
+            if capture is not None:
                 raise InputError.build(
-                    f"{shown(private.name_of(held[0]))} of a tf.data pipeline reads the variable "
-                    f"{_name_of(live, held[1])}, which the plan moves: the pipeline would go on reading the old one",
+                    f"{shown(private.name_of(capture[0]))} of a tf.data pipeline reads the variable "
+                    f"{_name_of(live, capture[1])}, which the plan moves: the pipeline would go on reading the old one",
                     remedy="make the pipeline after the first step, or hand it the variable's value (v.numpy())",
                 )
             variables = live.by_handle()
@@ -112,11 +112,11 @@ class VariableMoves:
         live = find_holders()
         # A pipeline made inside the context captured the new handle in C++ where it cannot be replaced; undoing is
         # still right for everybody else, so this is a warning.
-        held = captured_by_dataset(live.functions, [variable.handle for variable, _ in first.values()])
-        if held is not None:
+        capture = captured_by_dataset(live.functions, [variable.handle for variable, _ in first.values()])
+        if capture is not None:
             _log.warning(
                 "%s of a tf.data pipeline was made inside pesto.apply and keeps reading the variable %s of then, which "
-                "is back where it was - make the pipeline anew", private.name_of(held[0]), _name_of(live, held[1])
+                "is back where it was - make the pipeline anew", private.name_of(capture[0]), _name_of(live, capture[1])
             )  # fmt: skip
         _move(live, list(first.values()))
 

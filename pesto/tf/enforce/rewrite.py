@@ -113,10 +113,10 @@ def rewrite_with_report(
     step = capture_step(program, plan.names, source)
     traced = trace_step(use_planned_shapes(step, plan), plan.provenance.graph_batch)
     names = frozenset(node.name for node in graph_def.node)
-    held = _constants_to_keep(keep, traced, names)
+    kept_constants = _constants_to_keep(keep, traced, names)
     out = ops_outside_chains(step.graph_def, traced)
     try:
-        placement = place_with_relays(plan, traced, targets, out, order=options.order, keep=held)
+        placement = place_with_relays(plan, traced, targets, out, order=options.order, keep=kept_constants)
     except MismatchError as error:
         # A GraphDef without _output_shapes loses shapes that only Python knew. The fingerprint then differs although
         # the ops are the planned ones, which deserves a clearer error.
@@ -136,7 +136,7 @@ def rewrite_with_report(
         for node in whole.node:
             node.attr.pop(RECORDED, None)  # a note of the inliner's
     replace_branches(whole, divided)
-    done = _edit_and_check(whole, placement, traced, names, held)
+    done = _edit_and_check(whole, placement, traced, names, kept_constants)
     return replace(done, gone=(*done.gone, *(name for name in divided if name in names)))
 
 
@@ -148,7 +148,7 @@ def serialized(graph_def: Any, *, text: bool) -> bytes:
 
 
 def _edit_and_check(
-    graph_def: Any, placement: StepPlacement, traced: StepTrace, names: Collection[str], held: Collection[str]
+    graph_def: Any, placement: StepPlacement, traced: StepTrace, names: Collection[str], kept_constants: Collection[str]
 ) -> RewrittenGraph:
     """Edit `graph_def`, a flat copy of the program whose ops were `names`, in place, and check it by a dry run."""
     edits = compute_edits(placement, traced, graph_def.node)
@@ -174,8 +174,8 @@ def _edit_and_check(
         behind=behind,
         renamed=renamed,
         gone=tuple(name for name in (*renamed, *barriers) if name in names),
-        kept=tuple(sorted(held)),
-        kept_sent=count_sends(placement, traced, held),
+        kept=tuple(sorted(kept_constants)),
+        kept_sent=count_sends(placement, traced, kept_constants),
     )
 
 
@@ -208,7 +208,7 @@ def _constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collectio
     """
     # Feeding a constant replaces its value for all readers. With copies on several devices a feed would reach one of
     # them only, so the name is removed unless the user keeps it.
-    small, kept = small_constants(trace), set()
+    small, names_to_keep = small_constants(trace), set()
     for text in wanted:
         name = op_name(text)
         if text.startswith("^"):
@@ -217,7 +217,7 @@ def _constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collectio
                 remedy=f"give {shown(name)}",
             )
         if name in small:
-            kept.add(name)
+            names_to_keep.add(name)
         elif name in trace.passed:
             through = ", ".join(shown(tensor) for tensor in trace.passed[name][:4])
             raise UsageError.build(
@@ -232,7 +232,7 @@ def _constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collectio
             near = difflib.get_close_matches(name, small, n=1, cutoff=0.5)
             remedy = f"did you mean {quoted(near[0])}?" if near else "name a constant of the step, of at most 128 bytes"
             raise UsageError.build(f"keep: no op is named {quoted(name)}", remedy=remedy)
-    return frozenset(kept)
+    return frozenset(names_to_keep)
 
 
 def rename_nodes(nodes: Iterable[Any], names: Mapping[str, str]) -> None:

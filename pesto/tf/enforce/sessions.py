@@ -255,14 +255,14 @@ def find_update(
 
 def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
     """Return True if a value is computed from the value of a variable."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     stack = [tensor]
     while stack:
         current = stack.pop()
         if current.op.name == variable.name:
             return True
-        if current.name not in fed and current.op.name not in seen and current.op.type not in _NO_VALUE:
-            seen.add(current.op.name)
+        if current.name not in fed and current.op.name not in visited and current.op.type not in _NO_VALUE:
+            visited.add(current.op.name)
             stack += current.op.inputs
     return False
 
@@ -369,9 +369,9 @@ class SessionEnforcement:
         graph = private.session_graph(session)
         fetched = [*ops, *(t.op for t in tensors)]
         placed = self.placed.get(graph, ()) if session in self.opened else ()
-        given = {key.deref().op.name: value for key, value in feeds.items()}
-        copies = [copy for one in placed for copy in one.edits.copies if copy.constant in given]
-        feeds = feeds | {graph.get_tensor_by_name(f"{copy.name}:0").ref(): given[copy.constant] for copy in copies}
+        fed_values = {key.deref().op.name: value for key, value in feeds.items()}
+        copies = [copy for one in placed for copy in one.edits.copies if copy.constant in fed_values]
+        feeds = feeds | {graph.get_tensor_by_name(f"{copy.name}:0").ref(): fed_values[copy.constant] for copy in copies}
         args = (handle, ops, tensors, feeds, options, metadata)
         fed = {key.deref().name for key in feeds}
         # TensorFlow prunes a graph by what is fetched and fed and caches the result under the same key, so each

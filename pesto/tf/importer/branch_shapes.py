@@ -87,26 +87,26 @@ class FunctionShapes:
         if function is None:
             return {}
         root = resource_origins(nodes)
-        kept = {k: first[k] for k in _open_outputs(nodes, i) if is_known(first[k])}
+        constant_shapes = {k: first[k] for k in _open_outputs(nodes, i) if is_known(first[k])}
         # A variable that a round changes may change others in the next: repeated until a round keeps all that is left.
-        while kept:
+        while constant_shapes:
             arguments = [argument_stand_in(nodes, p, j, root) for p, j in nodes.inputs[i]]
             for k, dtype in enumerate(nodes.dtypes[i]):
                 if dtype not in _OPAQUE:  # another value, and perhaps another size, in each round
-                    shape = kept[k] if k in kept and not bounds else nodes.shapes[i][k]
-                    arguments[k] = _placeholder(dtype, shape, kept.get(k) if bounds else None)
-            after = self._returned(nodes, i, function, arguments, list(kept))
+                    shape = constant_shapes[k] if k in constant_shapes and not bounds else nodes.shapes[i][k]
+                    arguments[k] = _placeholder(dtype, shape, constant_shapes.get(k) if bounds else None)
+            after = self._returned(nodes, i, function, arguments, list(constant_shapes))
             staying = {}
-            for k, shape in kept.items():
+            for k, shape in constant_shapes.items():
                 size = after[k].upper_bound
                 within = is_known(size) and len(size or ()) == len(shape or ())
                 within = within and all(n <= most for n, most in zip(size or (), shape or (), strict=True))
                 if within if bounds else after[k].shape == shape:
                     staying[k] = shape
-            if staying == kept:
+            if staying == constant_shapes:
                 break
-            kept = staying
-        return kept
+            constant_shapes = staying
+        return constant_shapes
 
     def _of_branches(self, nodes: StepNodes, i: int) -> list[dict[int, _ResultShape]]:
         """Return the result shapes of each branch."""
@@ -122,19 +122,21 @@ class FunctionShapes:
         library = nodes.signatures.library
         key = (self._keys.key(function, library), *wanted, *map(self._keys.argument_key, arguments))
         if key not in self._made:
-            made = flatten_function(function, arguments, library)
-            flat = copy_graph_def(made.graph_def)
+            flattened = flatten_function(function, arguments, library)
+            flat = copy_graph_def(flattened.graph_def)
             for k in wanted:
-                result = flat.node.add(name=f"{_RESULT}_{k}", op="Identity", input=[made.results[k]])
+                result = flat.node.add(name=f"{_RESULT}_{k}", op="Identity", input=[flattened.results[k]])
                 result.attr["T"].type = nodes.dtypes[i][k]
             inner = self._bounded(infer_shapes(flat), [f"{_RESULT}_{k}" for k in wanted], self)
             place = {node.name: j for j, node in enumerate(inner.defs)}
-            by_name = {node.name: node for node in made.graph_def.node}
+            by_name = {node.name: node for node in flattened.graph_def.node}
             self._made[key] = {
                 k: _ResultShape(
                     shape=inner.shapes[j][0],
                     upper_bound=inner.upper_bound(j, 0),
-                    searched=any(by_name[n].op == _SEARCH for n in needed_names(by_name, [producer(made.results[k])])),
+                    searched=any(
+                        by_name[n].op == _SEARCH for n in needed_names(by_name, [producer(flattened.results[k])])
+                    ),
                 )
                 for k, j in ((k, place[f"{_RESULT}_{k}"]) for k in wanted)
             }
@@ -225,11 +227,11 @@ class FunctionKeys:
         for i, effect in enumerate(sorted(numbered.get(n, n) for n in function.control_ret.values())):
             copy.control_ret[f"e{i}"] = effect
         for node in function.node_def:
-            made = copy.node_def.add()
-            made.CopyFrom(node)
-            made.name = numbered[node.name]
-            made.input[:] = [_numbered_name(tensor, numbered) for tensor in node.input]
-            self._forget_names(made, library)
+            anonymous = copy.node_def.add()
+            anonymous.CopyFrom(node)
+            anonymous.name = numbered[node.name]
+            anonymous.input[:] = [_numbered_name(tensor, numbered) for tensor in node.input]
+            self._forget_names(anonymous, library)
         for name, value in function.attr.items():
             if not name.endswith("_function_name"):
                 copy.attr[name].CopyFrom(value)

@@ -29,9 +29,13 @@ def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[Pesto
     for variable, accesses in touched.items():
         for touch in accesses if size[variable] else ():
             by_op[touch.op].add(variable)
-    held = _TouchedVariables(nodes, size, by_op)
+    touched_variables = _TouchedVariables(nodes, size, by_op)
     updates = [[touch.op for touch in accesses if touch.writes] for v, accesses in touched.items() if size[v]]
-    holders = [held.tie(1, by_op[i], held.name(i)) for i in by_op if nodes.defs[i].op in FLOW and len(by_op[i]) > 1]
+    holders = [
+        touched_variables.tie(1, by_op[i], touched_variables.name(i))
+        for i in by_op
+        if nodes.defs[i].op in FLOW and len(by_op[i]) > 1
+    ]
     open_batch = has_open_batch(captured.graph_def)
     try:
         ops = build_graph(captured, batch=batch or (STAND_IN if open_batch else None)).ops
@@ -49,7 +53,7 @@ def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[Pesto
         ops=ops,
         variables=sum(bool(s) for s in size),
         variable_bytes=sum(size),
-        ties=_largest(held.ties()),
+        ties=_largest(touched_variables.ties()),
         ends=captured.fetches,
         feeds=tuple(feeds),
         batch=batch,
@@ -80,8 +84,8 @@ class _TouchedVariables:
 
     def tie(self, ops: int, variables: Iterable[int], why: str) -> VariableTie:
         """Tie ops to the variables that they touch."""
-        held = set(variables)
-        return VariableTie(ops=ops, variables=len(held), variable_bytes=sum(self.size[v] for v in held), why=why)
+        touched = set(variables)
+        return VariableTie(ops=ops, variables=len(touched), variable_bytes=sum(self.size[v] for v in touched), why=why)
 
     def name(self, i: int) -> str:
         """Return a node's type and name, for people."""

@@ -111,15 +111,15 @@ def strided_slice(node: Any, extents: Interval, begin: Interval, end: Interval, 
     count, rank = len(begin.low), len(extents.low)
     added = sum(masks["new_axis"] >> s & 1 for s in range(count))
     hidden = [s for s in range(count) if masks["ellipsis"] >> s & 1]
-    whole = rank - (count - added - len(hidden))
-    if whole < 0:
+    full_slices = rank - (count - added - len(hidden))
+    if full_slices < 0:
         raise UnboundedError
     sizes: list[tuple[float, float]] = []
     d = 0
     for s in range(count):
         if s in hidden[:1]:
-            sizes += [(extents.low[j], extents.high[j]) for j in range(d, d + whole)]
-            d += whole
+            sizes += [(extents.low[j], extents.high[j]) for j in range(d, d + full_slices)]
+            d += full_slices
         elif masks["new_axis"] >> s & 1:
             sizes.append((1.0, 1.0))
         else:

@@ -93,9 +93,9 @@ def _kernel(op: str, types: tuple[tuple[int, ...], ...]) -> tuple[bool, bool, bo
         return True, False, False
     if op not in table["gpu"]:
         return True, True, False
-    given = dict(zip(_kernel_attributes()[op], types, strict=True))
+    attribute_types = dict(zip(_kernel_attributes()[op], types, strict=True))
     for alternative in table["gpu"][op]:
-        if all(set(given[attr]) <= allowed for attr, allowed in alternative.items() if attr != _HOST):
+        if all(set(attribute_types[attr]) <= allowed for attr, allowed in alternative.items() if attr != _HOST):
             return op not in table["gpu_only"], True, _HOST in alternative
     return True, False, False
 

@@ -155,8 +155,11 @@ def _einsum_form(op: OpView) -> Row:
     inputs, _, result = op.node.attr["equation"].s.decode().partition("->")
     left, right = inputs.split(",")
     size, batch = _einsum_sizes(op)
-    a, b, kept = set(left) & set(size), set(right) & set(size), set(result)
-    m, n, k, both = (math.prod(size[x] for x in labels) for labels in ((a - b), (b - a), (a & b) - kept, a & b & kept))
+    a, b, result_labels = set(left) & set(size), set(right) & set(size), set(result)
+    m, n, k, both = (
+        math.prod(size[x] for x in labels)
+        for labels in ((a - b), (b - a), (a & b) - result_labels, a & b & result_labels)
+    )
     return graph.MATMUL, m, n, k, batch * both, 0, 0
 
 

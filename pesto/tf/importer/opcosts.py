@@ -150,8 +150,8 @@ class CostEstimator:
         key = (self._keys.key(library[name], library), *(_argument_key(a) for a in arguments))
         if key not in self._bodies:
             self._bodies[key] = _BodyCosts(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
-            made = flatten_function(library[name], arguments, library)
-            inner = bounded_nodes(infer_shapes(made.graph_def), made.ops, self._shapes)
+            flat = flatten_function(library[name], arguments, library)
+            inner = bounded_nodes(infer_shapes(flat.graph_def), flat.ops, self._shapes)
             costs = self.costs(inner)
             # Placeholders stand for arguments and exist only here; their kinds of device say nothing about the body.
             plain = [node.op != "Placeholder" for node in inner.defs]
@@ -175,11 +175,11 @@ def _dominant_dtype(dtypes: Iterable[int], weights: Iterable[float]) -> int:
     return max(total, key=total.__getitem__)
 
 
-def _argument_key(given: Any) -> tuple[Any, ...]:
+def _argument_key(stand_in: Any) -> tuple[Any, ...]:
     """Return the properties of a function's argument that its body's work depends on."""
-    value = given.attr["value"].tensor.SerializeToString() if given.op == "Const" else b""
-    bound = given.attr[BOUND_ATTRIBUTE].shape.SerializeToString() if BOUND_ATTRIBUTE in given.attr else b""
-    return given.op, given.attr["dtype"].type, declared_shape(given), bound, value
+    value = stand_in.attr["value"].tensor.SerializeToString() if stand_in.op == "Const" else b""
+    bound = stand_in.attr[BOUND_ATTRIBUTE].shape.SerializeToString() if BOUND_ATTRIBUTE in stand_in.attr else b""
+    return stand_in.op, stand_in.attr["dtype"].type, declared_shape(stand_in), bound, value
 
 
 def _unknown(nodes: StepNodes, matter: Bools) -> list[int]:
@@ -198,7 +198,7 @@ def _view(nodes: StepNodes, i: int, root: Roots, values: list[int], out_bytes: l
     node = nodes.defs[i]
     refs, ref_outputs = nodes.signatures.input_refs(node), nodes.signatures.output_refs(node)
     in_bytes, handles = [], []
-    seen = set()
+    counted = set()
     for slot, (p, k) in enumerate(nodes.inputs[i]):
         ref = bool(refs) and refs[slot]
         if nodes.dtypes[p][k] == RESOURCE:
@@ -206,17 +206,17 @@ def _view(nodes: StepNodes, i: int, root: Roots, values: list[int], out_bytes: l
         elif ref:
             handles.append(out_bytes[p][k])
         # A tensor that is read twice is fetched from memory once.
-        in_bytes.append(0 if ref or (p, k) in seen else out_bytes[p][k])
-        seen.add((p, k))
+        in_bytes.append(0 if ref or (p, k) in counted else out_bytes[p][k])
+        counted.add((p, k))
     outs = out_bytes[i]
     if ref_outputs:
         outs = [0 if ref else b for ref, b in zip(ref_outputs, outs, strict=True)]
     return OpView(node, nodes.input_upper_bounds(i), nodes.upper_bounds(i), in_bytes, outs, handles)
 
 
-def _count_trips(nodes: StepNodes, i: int, known: dict[int, int]) -> int:
-    """Return the trips of loop `i`, and keep them in `known`; 1 with a warning where they cannot be derived."""
-    count = trip_count(nodes, i, known)
+def _count_trips(nodes: StepNodes, i: int, trips: dict[int, int]) -> int:
+    """Return the trips of loop `i`, and keep them in `trips`; 1 with a warning where they cannot be derived."""
+    count = trip_count(nodes, i, trips)
     if count is None:
         _log.warning(
             "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
@@ -224,8 +224,8 @@ def _count_trips(nodes: StepNodes, i: int, known: dict[int, int]) -> int:
             "tf.map_fn and tf.scan go by the first dimension, which a fixed shape gives",
             shown(nodes.defs[i].name),
         )
-    known[i] = 1 if count is None else count
-    return known[i]
+    trips[i] = 1 if count is None else count
+    return trips[i]
 
 
 def dtype_columns(nodes: StepNodes, own: Sequence[int]) -> dict[str, Any]:

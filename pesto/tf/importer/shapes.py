@@ -87,12 +87,12 @@ def bounded_nodes(
     }
     handles = past_loops | passed_through(nodes)
     if _open_but_axes(nodes):
-        known = {
+        known_values = {
             **GIVEN,
             **dict.fromkeys(BRANCHES, functions.known_of_branch),
             **dict.fromkeys(LOOPS, functions.known_of_loop),
         }
-        nodes = replace(nodes, shapes=inferred_shapes(nodes, EXACT, known, handles))
+        nodes = replace(nodes, shapes=inferred_shapes(nodes, EXACT, known_values, handles))
     bounds: Mapping[tuple[int, int], tuple[int, ...]] = {}
     if _open_but_axes(nodes):
         limited = {
@@ -153,12 +153,12 @@ def _is_feed(nodes: StepNodes, i: int) -> bool:
 
 def _maker(nodes: StepNodes, i: int) -> Any:
     """Return the node that makes the queue or table that node `i` takes, as far as it can be followed back."""
-    at = nodes.inputs[i][0][0]
+    producer = nodes.inputs[i][0][0]
     for _ in nodes.defs:
-        if nodes.defs[at].op not in _PASSES:
+        if nodes.defs[producer].op not in _PASSES:
             break
-        at = nodes.inputs[at][0][0]
-    return nodes.defs[at]
+        producer = nodes.inputs[producer][0][0]
+    return nodes.defs[producer]
 
 
 def _queue_element(nodes: StepNodes, i: int) -> dict[int, Shape]:
@@ -196,18 +196,18 @@ def _stacked(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
 def _list_length(nodes: StepNodes, tensor: tuple[int, int], depth: int) -> int | None:
     """Return how many elements a list has; None where the op that made it does not say, or a loop changes it."""
     i, k = tensor
-    node, given = nodes.defs[i], nodes.inputs[i]
+    node, inputs = nodes.defs[i], nodes.inputs[i]
     source, length = None, None
     if node.op in LOOPS:
         body = nodes.signatures.library.get(node.attr["body"].func.name)
-        source = given[k] if body is not None and _keeps_length(body, k) else None
+        source = inputs[k] if body is not None and _keeps_length(body, k) else None
     elif node.op in (*_LIST_PASSES, *_LIST_SUMS) or _sets_in_place(node):
-        source = given[0]
+        source = inputs[0]
     elif node.op == "TensorListFromTensor":
         shape = nodes.input_upper_bounds(i)[0]
         length = shape[0] if shape else None
     elif node.op == "TensorListReserve":
-        number, _ = given[1]
+        number, _ = inputs[1]
         if nodes.defs[number].op == "TensorListLength":
             source = nodes.inputs[number][0]
         else:
@@ -225,17 +225,17 @@ def _sets_in_place(node: Any) -> bool:
 def _keeps_length(body: Any, k: int) -> bool:
     """Return True if the list that a loop's body returns as result `k` is its argument `k`, elements apart."""
     inside = {node.name: node for node in body.node_def}
-    texts, seen = [body.ret[body.signature.output_arg[k].name]], set[str]()
+    texts, visited = [body.ret[body.signature.output_arg[k].name]], set[str]()
     while texts:
         text = texts.pop()
         if text == body.signature.input_arg[k].name:
             return True
         node = inside.get(producer(text.partition(":")[0]))
-        if node is None or node.name in seen:
+        if node is None or node.name in visited:
             continue
-        seen.add(node.name)
+        visited.add(node.name)
         if node.op in _LIST_SUMS:
-            texts += [given for given in node.input if not given.startswith("^")]
+            texts += [input_name for input_name in node.input if not input_name.startswith("^")]
         elif node.op in _LIST_PASSES or _sets_in_place(node):
             texts.append(node.input[0])
     return False
@@ -330,7 +330,7 @@ def _unsized_error(
 ) -> InputError:
     """Make the error for the first feed, else op, of those whose outputs have neither a size nor a bound."""
     source = captured.source
-    feeds = [at for at in unsized if _is_feed(nodes, at[0])]
+    feeds = [output for output in unsized if _is_feed(nodes, output[0])]
     i, k = (feeds or unsized)[0]
     cause, sized = (i, (i, k)) if nodes.unlimited is None else nodes.unlimited((i, k))
     if _is_feed(nodes, cause) and not is_known(nodes.upper_bound(cause, 0)):
@@ -341,17 +341,17 @@ def _unsized_error(
     what = f"{source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
     if feeds:
         remedy = _feed_remedy(_shape_to_give(source, nodes, (i, k)), shape, batch)
-        asked = "" if batch is None else f" even with batch {batch}"
-        return InputError.build(f"{what}{asked}, so its bytes are unknown", remedy=remedy)
+        batch_clause = "" if batch is None else f" even with batch {batch}"
+        return InputError.build(f"{what}{batch_clause}, so its bytes are unknown", remedy=remedy)
     of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
-    given, kind = _shape_to_give(source, nodes, sized), nodes.defs[i].op
-    if given and origin_of(source).from_file:
-        remedy = f"give the largest that it can have ({given})"
+    stated_shape, kind = _shape_to_give(source, nodes, sized), nodes.defs[i].op
+    if stated_shape and origin_of(source).from_file:
+        remedy = f"give the largest that it can have ({stated_shape})"
     else:
         remedy = REMEDIES.get(kind, ENSURED)
         if cause != i and kind not in REMEDIES:
             remedy = f"limit what that op makes by tf.minimum, or {remedy}"
-        remedy += f"; or give the largest that it can have ({given})" if given else ""
+        remedy += f"; or give the largest that it can have ({stated_shape})" if stated_shape else ""
     return InputError.build(
         f"its size depends on the data{of}, and nothing limits it, so its bytes are unknown", where=what, remedy=remedy
     )
@@ -365,18 +365,21 @@ def _shape_to_give(source: str, nodes: StepNodes, output: tuple[int, int]) -> st
     return f"shape {shown(name)}={sizes}" if origin_of(source).takes_shapes else ""
 
 
-def _feed_remedy(given: str, shape: Shape, batch: int | None) -> str:
+def _feed_remedy(stated_shape: str, shape: Shape, batch: int | None) -> str:
     """Return the remedy for a feed of an open shape.
 
-    given: the words that state its shape, if any. batch: the one that is put in for first dimensions already, if any.
+    stated_shape: option that states its shape, or an empty string. batch: batch size already set for first dimensions,
+    or None.
     """
     if shape is None:
-        remedy = f"give its shape ({given})" if given else "give the shapes of the feeds (shape NAME=16,40)"
+        remedy = (
+            f"give its shape ({stated_shape})" if stated_shape else "give the shapes of the feeds (shape NAME=16,40)"
+        )
         return f"{remedy}, or set it with tf.ensure_shape"
-    if given:
+    if stated_shape:
         first_alone = batch is None and shape[0] < 0 and all(n >= 0 for n in shape[1:])
-        number = " with a number for each N" if "N" in given.rpartition("=")[2] else ""
-        return f"give {'a batch size (batch=32), or ' if first_alone else ''}its shape ({given}{number})"
+        number = " with a number for each N" if "N" in stated_shape.rpartition("=")[2] else ""
+        return f"give {'a batch size (batch=32), or ' if first_alone else ''}its shape ({stated_shape}{number})"
     if batch is None:
         return "give a batch size (batch=32), or static shapes of the feeds"
     return (

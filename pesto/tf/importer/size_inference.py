@@ -75,15 +75,15 @@ def inferred_bounds(
     return bounds.upper, bounds.unlimited
 
 
-def check_stated(name: str, output: int, given: Sequence[int], known: Shape) -> None:
+def check_stated(name: str, output: int, stated: Sequence[int], inferred: Shape) -> None:
     """Raise InputError where the shape that a user gives for an op's output contradicts what is known of it."""
-    if known is not None and (
-        len(known) != len(given) or any(n >= 0 and n != m for n, m in zip(known, given, strict=True))
+    if inferred is not None and (
+        len(inferred) != len(stated) or any(n >= 0 and n != m for n, m in zip(inferred, stated, strict=True))
     ):
-        own = ", ".join("?" if n < 0 else str(n) for n in known)
+        own = ", ".join("?" if n < 0 else str(n) for n in inferred)
         raise InputError.build(
-            f"op {shown(name)}: its output {output} is [{own}], but the shape given for it is {list(given)}",
-            remedy=f"give {len(known)} sizes that agree with it, or leave it out",
+            f"op {shown(name)}: its output {output} is [{own}], but the shape given for it is {list(stated)}",
+            remedy=f"give {len(inferred)} sizes that agree with it, or leave it out",
         )
 
 
@@ -126,8 +126,8 @@ class _ShapeInference:
 
     def outputs(self, i: int) -> Sequence[Any]:
         """Return the outputs of a copy of node `i` that reads what takes the place of its inputs."""
-        made = self.copy(i, [self.tensor(t) for t in self.nodes.inputs[i]])
-        return self.original(i) if made is None else made
+        copies = self.copy(i, [self.tensor(t) for t in self.nodes.inputs[i]])
+        return self.original(i) if copies is None else copies
 
     def take(self, i: int, open_: list[int], outputs: Sequence[Any]) -> None:
         """Keep what is inferred of the outputs of node `i`, and have its readers read them."""
@@ -149,8 +149,8 @@ class _ShapeInference:
         """Return the extents of an output by the rule for its op type; None without one."""
         nodes, inputs = self.nodes, self.nodes.inputs[i]
 
-        def factor(at: int, by: int) -> Interval | None:
-            product = inputs[at][0]
+        def factor(slot: int, by: int) -> Interval | None:
+            product = inputs[slot][0]
             if nodes.defs[product].op != "Mul" or inputs[by] not in nodes.inputs[product]:
                 return None
             one, other = nodes.inputs[product]
@@ -161,8 +161,8 @@ class _ShapeInference:
             output=k,
             inferred=inferred,
             arguments=len(inputs),
-            input_extents=lambda at: self.extents(inputs[at]),
-            values=lambda at: self.ranges.at(inputs[at]),
+            input_extents=lambda slot: self.extents(inputs[slot]),
+            values=lambda slot: self.ranges.at(inputs[slot]),
             factor=factor,
         )
         return apply_rule(self.rules, sizes)
@@ -271,18 +271,18 @@ class _SizeBounds(_ShapeInference):
             elif not is_known(shape):
                 shape = self._bound(i, k, shape, better)
             if (i, k) in self.stated:
-                given, bound = self.stated[i, k], shape
-                check_stated(name, k, given, self.shapes[i][k])
+                stated_shape, bound = self.stated[i, k], shape
+                check_stated(name, k, stated_shape, self.shapes[i][k])
                 if bound is not None and (
-                    len(given) != len(bound) or any(0 <= m < n for n, m in zip(given, bound, strict=True))
+                    len(stated_shape) != len(bound) or any(0 <= m < n for n, m in zip(stated_shape, bound, strict=True))
                 ):
                     most = ", ".join("?" if n < 0 else str(n) for n in bound)
                     raise InputError.build(
                         f"op {shown(name)}: its output {k} is at most [{most}], but the shape given for it "
-                        f"is {list(given)}",
+                        f"is {list(stated_shape)}",
                         remedy="give one within that, or leave it out",
                     )
-                shape = given
+                shape = stated_shape
             if shape is not None and is_known(shape):
                 self.upper[i, k] = shape
             self.partly[i, k] = shape
@@ -313,16 +313,16 @@ class _SizeBounds(_ShapeInference):
         if not places:
             return None
         inputs = self._inputs(i) if not low else self._least_inputs(i, _DEPTH)
-        for at in places:
-            p, j = sources[at]
-            bounds, shape = self.ranges.at(sources[at]), self.nodes.shapes[p][j]
+        for slot in places:
+            p, j = sources[slot]
+            bounds, shape = self.ranges.at(sources[slot]), self.nodes.shapes[p][j]
             bound = np.maximum(bounds.low, 0) if low else bounds.high
             if shape is None or not is_known(shape) or not np.isfinite(bound).all():
                 return None
             value = np.broadcast_to(np.maximum(bound, 0), shape)
-            inputs[at] = tf.constant(value, inputs[at].dtype)
-        made = self.copy(i, inputs)
-        return None if made is None else _tensor_shape(made[k])
+            inputs[slot] = tf.constant(value, inputs[slot].dtype)
+        copies = self.copy(i, inputs)
+        return None if copies is None else _tensor_shape(copies[k])
 
     def outputs(self, i: int) -> Sequence[Any]:
         """Return the outputs of a copy of node `i` for the largest inputs.
@@ -332,14 +332,14 @@ class _SizeBounds(_ShapeInference):
         and the largest of all is taken. What remains takes certain sizes alone, and the largest of them is sought.
         """
         inputs = self._inputs(i)
-        made = self._axes(i) or self.copy(i, inputs)
-        if made is not None:
-            return made
+        copies = self._axes(i) or self.copy(i, inputs)
+        if copies is not None:
+            return copies
         bounded = self._bounded(i)
         broadcast = self._broadcast(i, inputs, bounded)
         if broadcast is not None:
             return broadcast
-        tried = [self.copy(i, self._opened(i, inputs, [at])) for at in bounded]
+        tried = [self.copy(i, self._opened(i, inputs, [slot])) for slot in bounded]
         # Two inputs that must have equal sizes may have unequal bounds, for example 10 and 7. Opening one lets the
         # other decide, and the smaller result is still an upper bound.
         accepted = [outputs for outputs in tried if outputs is not None]
@@ -354,35 +354,35 @@ class _SizeBounds(_ShapeInference):
 
     def _bounded(self, i: int) -> list[int]:
         """Return the inputs of node `i` whose sizes depend on the data."""
-        return [at for at, t in enumerate(self.nodes.inputs[i]) if t in self.partly]
+        return [slot for slot, t in enumerate(self.nodes.inputs[i]) if t in self.partly]
 
     def _broadcast(self, i: int, inputs: Sequence[Any], bounded: Sequence[int]) -> Sequence[Any] | None:
         """Return the outputs where an input's bounded sizes may be 1 and are repeated; None where that cannot be."""
         results = []
-        for at in bounded:
-            p, k = self.nodes.inputs[i][at]
-            extents, known = self.extents((p, k)), self.nodes.shapes[p][k]
-            if extents is None or known is None:
+        for slot in bounded:
+            p, k = self.nodes.inputs[i][slot]
+            extents, inferred = self.extents((p, k)), self.nodes.shapes[p][k]
+            if extents is None or inferred is None:
                 continue
             lows, highs = extents.low.tolist(), extents.high.tolist()
-            free = [low <= 1 for n, low in zip(known, lows, strict=True) if n < 0]
+            free = [low <= 1 for n, low in zip(inferred, lows, strict=True) if n < 0]
             if not free or not all(free):
                 continue
             ones = [
                 1 if low <= 1 < high else int(high) if np.isfinite(high) else None
                 for low, high in zip(lows, highs, strict=True)
             ]
-            given = list(inputs)
-            given[at] = tf.compat.v1.placeholder(inputs[at].dtype, ones)
-            made = self.copy(i, given)
-            results += [] if made is None else [made]
+            changed_inputs = list(inputs)
+            changed_inputs[slot] = tf.compat.v1.placeholder(inputs[slot].dtype, ones)
+            copies = self.copy(i, changed_inputs)
+            results += [] if copies is None else [copies]
         if not results:
             return None
         opened = self.copy(i, self._opened(i, inputs, bounded))
         if opened is None or any(len({tensor.shape.rank for tensor in of}) > 1 for of in zip(*results, strict=True)):
             return None
         for k, tensor in enumerate(opened):
-            shapes = [_tensor_shape(made[k]) for made in results]
+            shapes = [_tensor_shape(copies[k]) for copies in results]
             if all(shape is not None for shape in shapes):
                 sizes = zip(*(shape or () for shape in shapes), strict=True)
                 self.set_shape(tensor, tuple(-1 if -1 in of else max(of) for of in sizes))
@@ -391,24 +391,24 @@ class _SizeBounds(_ShapeInference):
     def _largest_accepted(self, i: int, inputs: Sequence[Any], bounded: Sequence[int]) -> Sequence[Any] | None:
         """Return the outputs for the largest size of the inputs' one bounded dimension that TensorFlow accepts."""
         open_ = [
-            (at, d)
-            for at in bounded
-            for d, n in enumerate(self.nodes.shapes[self.nodes.inputs[i][at][0]][self.nodes.inputs[i][at][1]] or ())
+            (slot, d)
+            for slot in bounded
+            for d, n in enumerate(self.nodes.shapes[self.nodes.inputs[i][slot][0]][self.nodes.inputs[i][slot][1]] or ())
             if n < 0
         ]
         if len(open_) != 1:
             return None
-        ((at, d),) = open_
-        sizes = _tensor_shape(inputs[at])
+        ((slot, d),) = open_
+        sizes = _tensor_shape(inputs[slot])
         if sizes is None or sizes[d] < 0:
             return None
         # A Split into 4 rejects a bound of 10 but takes 8. Trying sizes downwards finds the largest accepted one.
         for n in range(sizes[d] - 1, max(sizes[d] - 1 - _STEPS, -1), -1):
-            given = list(inputs)
-            given[at] = tf.compat.v1.placeholder(inputs[at].dtype, [*sizes[:d], n, *sizes[d + 1 :]])
-            made = self.copy(i, given)
-            if made is not None:
-                return made
+            changed_inputs = list(inputs)
+            changed_inputs[slot] = tf.compat.v1.placeholder(inputs[slot].dtype, [*sizes[:d], n, *sizes[d + 1 :]])
+            copies = self.copy(i, changed_inputs)
+            if copies is not None:
+                return copies
         return None
 
     def _inputs(self, i: int) -> list[Any]:
@@ -417,32 +417,32 @@ class _SizeBounds(_ShapeInference):
         op = self.nodes.defs[i].op
         if op in _SHAPES or op in _ENDS:
             return self._opened(i, inputs, self._bounded(i))
-        for at, dimensions in _KERNELS.get(op, {}).items():
-            extents = self.extents(self.nodes.inputs[i][at]) if self.nodes.inputs[i][at] in self.partly else None
+        for slot, dimensions in _KERNELS.get(op, {}).items():
+            extents = self.extents(self.nodes.inputs[i][slot]) if self.nodes.inputs[i][slot] in self.partly else None
             if extents is not None:
                 sizes: list[int | None] = [int(n) if np.isfinite(n) else None for n in extents.high.tolist()]
                 for d in dimensions:
                     sizes[d] = max(1, int(extents.low[d]))
-                inputs[at] = tf.compat.v1.placeholder(inputs[at].dtype, sizes)
+                inputs[slot] = tf.compat.v1.placeholder(inputs[slot].dtype, sizes)
         return inputs
 
     def _least_inputs(self, i: int, depth: int) -> list[Any]:
         inputs = [self.tensor(t) for t in self.nodes.inputs[i]]
         if self.nodes.defs[i].op in _ENDS or self.nodes.defs[i].op in _KERNELS:
             return self._opened(i, inputs, self._bounded(i))
-        for at in self._bounded(i):
-            tensor = self.nodes.inputs[i][at]
+        for slot in self._bounded(i):
+            tensor = self.nodes.inputs[i][slot]
             shape = None if self.partly[tensor] is None else self._lower(tensor, depth - 1)
-            inputs[at] = _placeholder(inputs[at].dtype, shape)
+            inputs[slot] = _placeholder(inputs[slot].dtype, shape)
         return inputs
 
     def _opened(self, i: int, inputs: Sequence[Any], places: Sequence[int]) -> list[Any]:
         """Return `inputs` with what is known of their shapes alone in some places."""
-        given = list(inputs)
-        for at in places:
-            p, k = self.nodes.inputs[i][at]
-            given[at] = _placeholder(given[at].dtype, self.nodes.shapes[p][k])
-        return given
+        opened = list(inputs)
+        for slot in places:
+            p, k = self.nodes.inputs[i][slot]
+            opened[slot] = _placeholder(opened[slot].dtype, self.nodes.shapes[p][k])
+        return opened
 
     def _axes(self, i: int) -> Sequence[Any] | None:
         """Return the axes that the gradients of two broadcast tensors are summed over, where the bounds tell them."""
@@ -485,24 +485,24 @@ class _SizeBounds(_ShapeInference):
         """Return lower bounds of a tensor's extents: those that TensorFlow infers for the least inputs, else 0."""
         if tensor not in self.lower:
             i, k = tensor
-            known, rank = self.nodes.shapes[i][k], len(self.partly[tensor] or ())
+            imported, rank = self.nodes.shapes[i][k], len(self.partly[tensor] or ())
             least: Shape = (0,) * rank
             own = self.nodes.defs[i].op not in self.special and tensor not in self.ensured
-            if depth and known is not None and own and not self.nodes.defs[i].op.endswith(("Enter", "Merge")):
-                self.lower[tensor] = tuple(max(n, 0) for n in known)  # asked again only on a way round a loop
+            if depth and imported is not None and own and not self.nodes.defs[i].op.endswith(("Enter", "Merge")):
+                self.lower[tensor] = tuple(max(n, 0) for n in imported)  # asked again only on a way round a loop
                 with self.graph.as_default():
-                    made = self.copy(i, self._least_inputs(i, depth)) if self.nodes.inputs[i] else None
-                    inferred = None if made is None else _tensor_shape(made[k])
-                    least = _fill_open_sizes(known, _fill_open_sizes(inferred, self._grown(i, k, low=True)))
+                    copies = self.copy(i, self._least_inputs(i, depth)) if self.nodes.inputs[i] else None
+                    inferred = None if copies is None else _tensor_shape(copies[k])
+                    least = _fill_open_sizes(imported, _fill_open_sizes(inferred, self._grown(i, k, low=True)))
             self.lower[tensor] = tuple(max(n, 0) for n in least or (0,) * rank)
         return self.lower[tensor]
 
     def unlimited(self, tensor: Tensor) -> UnlimitedSize:
         """Return the cause for which an open tensor has no bound."""
-        seen: set[Tensor] = set()
+        visited: set[Tensor] = set()
         size: Tensor | None = None
-        while tensor not in seen:
-            seen.add(tensor)
+        while tensor not in visited:
+            visited.add(tensor)
             i = tensor[0]
             open_ = [t for t in self.nodes.inputs[i] if t in self.partly and t not in self.upper]
             values = [

@@ -52,49 +52,49 @@ class OpSizes:
         """Return a whole number among its attributes; 0 where it has none of that name."""
         return int(self.node.attr[name].i) if name in self.node.attr else 0
 
-    def extents(self, at: int) -> Interval:
-        """Return the extents of input `at`."""
-        return _bounded(self.input_extents(at))
+    def extents(self, slot: int) -> Interval:
+        """Return the extents of input `slot`."""
+        return _bounded(self.input_extents(slot))
 
-    def largest(self, at: int) -> tuple[int, ...]:
-        """Return the largest shape of input `at`."""
-        return _bounded(self.extents(at).sizes() if at < self.arguments else None)
+    def largest(self, slot: int) -> tuple[int, ...]:
+        """Return the largest shape of input `slot`."""
+        return _bounded(self.extents(slot).sizes() if slot < self.arguments else None)
 
-    def elements(self, at: int) -> int:
-        """Return the largest number of elements of input `at`."""
-        return math.prod(self.largest(at))
+    def elements(self, slot: int) -> int:
+        """Return the largest number of elements of input `slot`."""
+        return math.prod(self.largest(slot))
 
-    def value(self, at: int) -> Any:
-        """Return the value of input `at`, an array of whole numbers."""
-        values = self.values(at)
+    def value(self, slot: int) -> Any:
+        """Return the value of input `slot`, an array of whole numbers."""
+        values = self.values(slot)
         return _bounded(values.low.astype(np.int64) if values.low.size and (values.low == values.high).all() else None)
 
-    def vector(self, at: int) -> Interval:
+    def vector(self, slot: int) -> Interval:
         """Return the values of each element of a vector."""
-        values = self.values(at)
+        values = self.values(slot)
         if values.low.ndim:
             return values
-        extents = self.extents(at)
+        extents = self.extents(slot)
         if len(extents.low) > 1 or not (extents.low == extents.high).all():
             raise UnboundedError
         size = int(extents.low.prod())
         return Interval(np.full(size, values.low), np.full(size, values.high))
 
-    def most(self, at: int) -> int:
-        """Return the largest element that input `at` can have."""
-        values = self.values(at)
+    def most(self, slot: int) -> int:
+        """Return the largest element that input `slot` can have."""
+        values = self.values(slot)
         return _bounded(int(values.high.max()) if values.limited else None)
 
 
-def _bounded(known: _T | None) -> _T:
-    if known is None:
+def _bounded(value: _T | None) -> _T:
+    if value is None:
         raise UnboundedError
-    return known
+    return value
 
 
-def _or_none(get: Callable[[int], _T], at: int) -> _T | None:
+def _or_none(get: Callable[[int], _T], slot: int) -> _T | None:
     try:
-        return get(at)
+        return get(slot)
     except UnboundedError:
         return None
 
@@ -109,8 +109,8 @@ def apply_rule(rules: Mapping[str, Rule], op: OpSizes) -> Interval | None:
         return extents
     if len(extents.low) != len(op.inferred):
         return None
-    known = np.array(op.inferred, dtype=np.float64)
-    return Interval(np.where(known >= 0, known, extents.low), np.where(known >= 0, known, extents.high))
+    inferred = np.array(op.inferred, dtype=np.float64)
+    return Interval(np.where(inferred >= 0, inferred, extents.low), np.where(inferred >= 0, inferred, extents.high))
 
 
 _NUMBERED_SEGMENTS = (
@@ -156,7 +156,7 @@ def _leading_sizes(*shapes: int) -> Rule:
     """Make the rule of ops whose output has all dimensions but the last of sparse tensors with these shape inputs."""
 
     def rule(op: OpSizes) -> Interval:
-        sizes = [op.vector(at).high for at in shapes]
+        sizes = [op.vector(slot).high for slot in shapes]
         if not all(x.size for x in sizes) or len({len(x) for x in sizes}) > 1:
             raise UnboundedError
         return at_most(*np.maximum.reduce(sizes)[:-1].tolist())
@@ -238,8 +238,8 @@ def _stitch(op: OpSizes) -> Interval:
     """Rows up to the largest index; where that is unknown, as many as there are indices, each being used once."""
     half = op.arguments // 2
     indices, data = op.largest(0), op.largest(half)
-    rows = sum(op.elements(at) for at in range(half))
-    limits = [n for n in (_or_none(op.most, at) for at in range(half)) if n is not None]
+    rows = sum(op.elements(slot) for slot in range(half))
+    limits = [n for n in (_or_none(op.most, slot) for slot in range(half)) if n is not None]
     return at_most(min(rows, max(limits) + 1) if len(limits) == half else rows, *data[len(indices) :])
 
 
@@ -287,8 +287,8 @@ def _sparse_split(op: OpSizes) -> Interval:
 def _crossed(op: OpSizes) -> Interval:
     """Bound all combinations, in a row, of a value from each input, as if all values were in one row."""
     many = op.attribute("N")
-    counts = [op.elements(at) for at in range(many, 2 * many)]
-    shapes = [op.largest(3 * many + at) for at in range(len(op.node.attr["dense_types"].list.type))]
+    counts = [op.elements(slot) for slot in range(many, 2 * many)]
+    shapes = [op.largest(3 * many + slot) for slot in range(len(op.node.attr["dense_types"].list.type))]
     if op.output > 1 or any(len(shape) != 2 for shape in shapes):
         raise UnboundedError
     rows = math.prod(counts) if many else max((shape[0] for shape in shapes), default=0)
@@ -328,7 +328,7 @@ def _gradient_rows(op: OpSizes) -> Interval:
 @_rule(DATA_DEPENDENT, "Range")
 def _range(op: OpSizes) -> Interval:
     """Bound the number of steps; from 0 to a multiple of the step it is that multiple, whatever the step."""
-    start, limit, step = (op.values(at).over_all() for at in range(3))
+    start, limit, step = (op.values(slot).over_all() for slot in range(3))
     times = op.factor(1, 2) if start.low == start.high == 0 else None
     if times is not None and times.limited:
         return interval(*(np.maximum(bound, 0).reshape(1) for bound in (times.over_all().low, times.over_all().high)))
@@ -343,8 +343,8 @@ def _range(op: OpSizes) -> Interval:
 def _ragged_range(op: OpSizes) -> Interval:
     """A split more than there are rows; as many values as if each row were the longest."""
     if op.output == 0:
-        return at_most(max(op.elements(at) for at in range(3)) + 1)
-    rows = max(_or_none(op.elements, at) or 0 for at in range(3))
+        return at_most(max(op.elements(slot) for slot in range(3)) + 1)
+    rows = max(_or_none(op.elements, slot) or 0 for slot in range(3))
     longest = _range(op).sizes()
     if longest is None:
         raise UnboundedError
@@ -389,9 +389,9 @@ def _reshaped(op: OpSizes) -> Interval:
     """Every size is that of the operand; one that is -1 is what the others leave of the elements."""
     extents, sizes = op.input_extents(0), _or_none(op.vector, 1)
     if op.inferred is not None:
-        known = np.array(op.inferred, dtype=np.float64)
-        open_ = sizes if sizes is not None and len(sizes.low) == len(known) else UNKNOWN
-        sizes = Interval(np.where(known >= 0, known, open_.low), np.where(known >= 0, known, open_.high))
+        inferred = np.array(op.inferred, dtype=np.float64)
+        open_ = sizes if sizes is not None and len(sizes.low) == len(inferred) else UNKNOWN
+        sizes = Interval(np.where(inferred >= 0, inferred, open_.low), np.where(inferred >= 0, inferred, open_.high))
     if sizes is None:
         raise UnboundedError
     total = interval(0, np.inf) if extents is None else elements(extents)
@@ -430,12 +430,12 @@ def _padded(op: OpSizes) -> Interval:
 @_rule(FOLLOWING, "SplitV")
 def _split(op: OpSizes) -> Interval:
     """Along the axis what `size_splits` says, but at most all."""
-    extents, sizes, at = op.extents(0), op.vector(1), int(op.value(2))
+    extents, sizes, axis = op.extents(0), op.vector(1), int(op.value(2))
     if op.output >= len(sizes.low):
         raise UnboundedError
     low, high = extents.low.copy(), extents.high.copy()
-    low[at] = max(0.0, float(sizes.low[op.output]))
-    high[at] = min(high[at], float(sizes.high[op.output])) if sizes.low[op.output] >= 0 else high[at]
+    low[axis] = max(0.0, float(sizes.low[op.output]))
+    high[axis] = min(high[axis], float(sizes.high[op.output])) if sizes.low[op.output] >= 0 else high[axis]
     return Interval(low, high)
 
 
@@ -451,7 +451,7 @@ def _listed(op: OpSizes) -> Interval:
 @_rule(FOLLOWING, "Merge", "RefMerge")
 def _merged(op: OpSizes) -> Interval:
     """Take the larger of the branches of a v1 conditional."""
-    shapes = [op.largest(at) for at in range(op.arguments)]
+    shapes = [op.largest(slot) for slot in range(op.arguments)]
     if op.output or len({len(shape) for shape in shapes}) != 1:
         raise UnboundedError
     return at_most(*(max(sizes) for sizes in zip(*shapes, strict=True)))

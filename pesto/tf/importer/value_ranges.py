@@ -73,48 +73,48 @@ class Operands:
         """The data type number of the output."""
         return self.ranges.nodes.dtypes[self.i][self.output] % 100
 
-    def dtype_of(self, at: int) -> int:
-        """Return the data type number of input `at`."""
-        p, k = self._input(at)
+    def dtype_of(self, slot: int) -> int:
+        """Return the data type number of input `slot`."""
+        p, k = self._input(slot)
         return self.ranges.nodes.dtypes[p][k] % 100
 
-    def of(self, at: int) -> Interval:
-        """Return the interval of input `at`, for each element or for all alike."""
-        return self.ranges.at(self._input(at), self.depth - 1)
+    def of(self, slot: int) -> Interval:
+        """Return the interval of input `slot`, for each element or for all alike."""
+        return self.ranges.at(self._input(slot), self.depth - 1)
 
     def all_of(self, first: int = 0, last: int | None = None) -> list[Interval]:
         """Return the intervals of its inputs from `first` up to `last`."""
-        return [self.of(at) for at in range(self.count)[first:last]]
+        return [self.of(slot) for slot in range(self.count)[first:last]]
 
-    def each_of(self, at: int) -> Interval:
-        """Return the intervals of the elements of input `at`, in its shape. Raise UnboundedError for many elements."""
-        shape, values = self._shape(self._input(at)), self.of(at)
+    def each_of(self, slot: int) -> Interval:
+        """Return the interval of each element of input `slot`, in its shape. Raise UnboundedError for many elements."""
+        shape, values = self._shape(self._input(slot)), self.of(slot)
         if values.low.shape and values.low.shape != shape:
             raise UnboundedError
         return Interval(np.broadcast_to(values.low, shape), np.broadcast_to(values.high, shape))
 
-    def constant(self, at: int) -> Any:
-        """Return the value of input `at`, an array of whole numbers. Raise UnboundedError where it is not known."""
-        values = self.each_of(at)
+    def constant(self, slot: int) -> Any:
+        """Return the value of input `slot`, an array of whole numbers. Raise UnboundedError where it is not known."""
+        values = self.each_of(slot)
         if not (values.low == values.high).all():
             raise UnboundedError
         return values.low.astype(np.int64)
 
-    def extents(self, at: int) -> Interval | None:
-        """Return the extents of input `at`; None for an unknown rank."""
-        return self.ranges.extents(self._input(at))
+    def extents(self, slot: int) -> Interval | None:
+        """Return the extents of input `slot`; None for an unknown rank."""
+        return self.ranges.extents(self._input(slot))
 
-    def elements(self, at: int) -> Interval:
-        """Return the number of elements of input `at`."""
-        extents = self.extents(at)
+    def elements(self, slot: int) -> Interval:
+        """Return the number of elements of input `slot`."""
+        extents = self.extents(slot)
         return interval(0, np.inf) if extents is None else elements(extents)
 
     def output_shape(self) -> tuple[int, ...]:
         """Return the shape of the output. Raise UnboundedError where it is unknown or large."""
         return self._shape((self.i, self.output))
 
-    def _input(self, at: int) -> Tensor:
-        return self.ranges.nodes.inputs[self.i][at]
+    def _input(self, slot: int) -> Tensor:
+        return self.ranges.nodes.inputs[self.i][slot]
 
     def _shape(self, tensor: Tensor) -> tuple[int, ...]:
         extents = self.ranges.extents(tensor)
@@ -152,9 +152,9 @@ class ValueRanges:
 
     def unlimited_op(self, tensor: Tensor) -> int:
         """Return the op that leaves a value without a bound: the first without a rule, or whose inputs are data."""
-        seen: set[Tensor] = set()
-        while tensor not in seen:
-            seen.add(tensor)
+        visited: set[Tensor] = set()
+        while tensor not in visited:
+            visited.add(tensor)
             tensor = self._same.get(tensor, tensor)
             i, _ = tensor
             if self.nodes.defs[i].op not in RULES:
@@ -194,8 +194,8 @@ def _limit_to_dtype(values: Interval, dtype: int) -> Interval:
     if not tf.as_dtype(dtype).is_integer:
         return UNKNOWN
     least, most = float(tf.as_dtype(dtype).min), float(tf.as_dtype(dtype).max)
-    known = values.finite
-    if known and (values.low >= least).all() and (values.high <= most).all():
+    is_finite = values.finite
+    if is_finite and (values.low >= least).all() and (values.high <= most).all():
         return values
     if dtype in _NARROW:
         return interval(np.full(values.low.shape, least), np.full(values.low.shape, most))
@@ -225,30 +225,30 @@ def _quotient(rounded: Callable[[Any], Any]) -> Rule:
     def rule(op: Operands) -> Interval:
         a, b = op.of(0), op.of(1)
         spans = (b.low <= 0) & (b.high >= 0)
-        whole = op.dtype not in _FLOATS
-        if spans.any() and not whole:
+        is_integer = op.dtype not in _FLOATS
+        if spans.any() and not is_integer:
             return UNKNOWN
         # Between two divisors of one sign a quotient rises or falls; those next to 0 are the ends of both signs.
         ends = [np.where(b.low == 0, 1, b.low), np.where(b.high == 0, -1, b.high)]
         if spans.any():
             ends += [np.where(spans & (b.high > 0), 1, ends[0]), np.where(spans & (b.low < 0), -1, ends[1])]
             ends[0] = np.where((b.low == 0) & (b.high == 0), 1, ends[0])
-        round_ = np.trunc if whole and op.node.op == "Div" else rounded
+        round_ = np.trunc if is_integer and op.node.op == "Div" else rounded
         return at_corners(lambda x, y: round_(x / y), (a.low, a.high), ends)
 
     return rule
 
 
-def _over_all(at: int) -> Rule:
-    """Make the rule of ops each element of whose output is one of input `at`."""
-    return lambda op: op.of(at).over_all()
+def _over_all(slot: int) -> Rule:
+    """Make the rule of ops each element of whose output is one of input `slot`."""
+    return lambda op: op.of(slot).over_all()
 
 
-def _below_extent(at: int, *, reach: int = 0) -> Rule:
-    """Make the rule of ops that give places along a dimension, or among all elements, of input `at`."""
+def _below_extent(slot: int, *, reach: int = 0) -> Rule:
+    """Make the rule of ops that give places along a dimension, or among all elements, of input `slot`."""
 
     def rule(op: Operands) -> Interval:
-        extents = op.extents(at)
+        extents = op.extents(slot)
         longest = np.inf if extents is None else max([*np.ravel(extents.high).tolist(), 1.0])
         return interval(0, longest - 1 + reach)
 
@@ -269,20 +269,20 @@ def _moved(data: slice, move: Callable[[Operands, Sequence[Any]], Any]) -> Rule:
     def rule(op: Operands) -> Interval:
         places = range(op.count)[data]
         try:
-            each = [op.each_of(at) for at in places]
+            bounds = [op.each_of(slot) for slot in places]
             op.output_shape()
-            return interval(move(op, [x.low for x in each]), move(op, [x.high for x in each]))
+            return interval(move(op, [x.low for x in bounds]), move(op, [x.high for x in bounds]))
         except UnboundedError:
-            return union([op.of(at) for at in places])
+            return union([op.of(slot) for slot in places])
 
     return rule
 
 
 def _gathered(op: Operands, parts: Sequence[Any]) -> Any:
-    at, axis = op.constant(1), int(op.constant(2)) if op.node.op == "GatherV2" else 0
+    indices, axis = op.constant(1), int(op.constant(2)) if op.node.op == "GatherV2" else 0
     if "batch_dims" in op.node.attr and op.node.attr["batch_dims"].i:
         raise UnboundedError
-    return np.take(parts[0], at, axis=axis, mode="clip")
+    return np.take(parts[0], indices, axis=axis, mode="clip")
 
 
 def _cut(op: Operands, parts: Sequence[Any]) -> Any:
@@ -447,8 +447,8 @@ def _cast(op: Operands) -> Interval:
 def _selected(op: Operands) -> Interval:
     a, b = op.of(1), op.of(2)
     with suppress(UnboundedError):
-        for at in (1, 2):
-            op.each_of(at)  # raises where not both are known element by element
+        for slot in (1, 2):
+            op.each_of(slot)  # raises where not both are known element by element
         op.output_shape()
         return interval(np.minimum(a.low, b.low), np.maximum(a.high, b.high))
     return union((a, b))

@@ -72,7 +72,7 @@ def build(name: str, variant: str | None = None, batch: int | None = None) -> Mo
     return step
 
 
-def _unknown(kind: str, given: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(given, known, n=1, cutoff=0.4)
+def _unknown(kind: str, name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return f"no {kind} is called {given!r}; there are {', '.join(known)}{hint}"
+    return f"no {kind} is called {name!r}; there are {', '.join(names)}{hint}"

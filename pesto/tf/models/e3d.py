@@ -110,8 +110,8 @@ def advance(
 
         of_memory = _normalised(convolve(memory, layer.memory), layer.memory_norm)
         i_m, f_m, g_m, m_m = tf.split(of_memory, 4, axis=-1)
-        kept = tf.sigmoid(f_mx + f_m + 1.0) * tf.tanh(m_m)
-        memory = kept + tf.sigmoid(i_mx + i_m) * tf.tanh(g_mx + g_m)
+        memory_part = tf.sigmoid(f_mx + f_m + 1.0) * tf.tanh(m_m)
+        memory = memory_part + tf.sigmoid(i_mx + i_m) * tf.tanh(g_mx + g_m)
 
         output = o_x + o_h + convolve(cell, layer.cell_gate) + convolve(memory, layer.memory_gate)
         joined = convolve(tf.concat([cell, memory], axis=-1), layer.joined)

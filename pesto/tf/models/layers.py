@@ -152,12 +152,12 @@ def unroll_carried(stack: Stack, inputs: Sequence[tf.Tensor]) -> tuple[list[tf.T
         rate = stack.rate if k else stack.first_rate
         layer = lstm(path, width, stack.hidden, rate=rate, initializer=stack.initializer)
         shape = [batch, stack.hidden]
-        kept = [state(f"{path}/{name}", shape, tf.zeros_initializer()) for name in ("cell", "output")]
+        variables = [state(f"{path}/{name}", shape, tf.zeros_initializer()) for name in ("cell", "output")]
         with scope(path):
-            start = kept[0].read_value(), kept[1].read_value()
+            start = variables[0].read_value(), variables[1].read_value()
         outputs, last = unroll(layer, outputs, start)
         with scope(path):
-            carried += [v.assign(value, read_value=False) for v, value in zip(kept, last, strict=True)]
+            carried += [v.assign(value, read_value=False) for v, value in zip(variables, last, strict=True)]
     return outputs, carried
 
 

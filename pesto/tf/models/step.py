@@ -32,10 +32,10 @@ class ModelFeed:
 
     def values(self) -> FeedValues:
         """Return the range for messages, where whole numbers include the last."""
-        whole = bool(np.issubdtype(np.dtype(self.dtype), np.integer))
+        is_integer = bool(np.issubdtype(np.dtype(self.dtype), np.integer))
         return FeedValues(
-            name=self.name, shape=self.shape, dtype=self.dtype, low=self.low, high=self.high - whole, whole=whole,
-            why="as the model has it",
+            name=self.name, shape=self.shape, dtype=self.dtype, low=self.low, high=self.high - is_integer,
+            whole=is_integer, why="as the model has it",
         )  # fmt: skip
 
 

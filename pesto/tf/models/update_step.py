@@ -93,8 +93,8 @@ class Nesterov:
         with scope(f"Nesterov/update_{name}"):
             velocity = self.momentum * slot.read_value() + gradient
             change = self.rate * (gradient + self.momentum * velocity)
-            kept = slot.assign(velocity, read_value=False)
-            return tf.group(kept, variable.assign_sub(change, read_value=False))
+            velocity_update = slot.assign(velocity, read_value=False)
+            return tf.group(velocity_update, variable.assign_sub(change, read_value=False))
 
 
 SEED = 1  # of the graph's random ops, so that two builds of one variant draw the same numbers

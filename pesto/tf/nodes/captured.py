@@ -143,9 +143,9 @@ def replace_branches(graph_def: Any, divisions: Mapping[str, BranchDivision]) ->
         node.input[:] = redirect_inputs(node.input, divisions)
     del graph_def.node[:]
     graph_def.node.extend(nodes)
-    known = {function.signature.name for function in graph_def.library.function}
+    library_names = {function.signature.name for function in graph_def.library.function}
     for division in divisions.values():
-        graph_def.library.function.extend(f for f in division.functions if f.signature.name not in known)
+        graph_def.library.function.extend(f for f in division.functions if f.signature.name not in library_names)
 
 
 def redirect_inputs(inputs: Sequence[str], divisions: Mapping[str, BranchDivision]) -> list[str]:
@@ -212,7 +212,7 @@ def set_feed_shapes(captured: CapturedStep, shapes: Mapping[str, tuple[int, ...]
         if node.op.startswith(("Placeholder", "IteratorGetNext")):
             node.attr.pop("_output_shapes", None)
     try:
-        known = infer_shapes(graph_def)
+        inferred = infer_shapes(graph_def)
     except InputError as error:
         why = error.__cause__ or error
         raise InputError.build(
@@ -221,7 +221,7 @@ def set_feed_shapes(captured: CapturedStep, shapes: Mapping[str, tuple[int, ...]
             remedy="give shapes that go together, of every feed whose size is that of another",
         ) from error
     batches = {sizes[0] for sizes in fed.values() if sizes}
-    graph_def = propagate_batch(known, batches.pop()) if len(batches) == 1 else known
+    graph_def = propagate_batch(inferred, batches.pop()) if len(batches) == 1 else inferred
     return replace(captured, graph_def=graph_def, feed_shapes=written(shapes))
 
 

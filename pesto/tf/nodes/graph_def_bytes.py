@@ -33,11 +33,11 @@ def graph_def_bytes(path: Path) -> bytes:
             "this is a SavedModel, not a GraphDef", where=where, remedy="give its folder as the SavedModel"
         )
     if path.suffix == ".meta":
-        buffer, at = np.frombuffer(data, dtype=np.uint8), 0
-        while 0 <= at < len(data):
-            field, start, at = _field(buffer, at, len(data))
-            if field == _META_GRAPH and start >= 0 and at >= 0:
-                data = data[start:at]
+        buffer, offset = np.frombuffer(data, dtype=np.uint8), 0
+        while 0 <= offset < len(data):
+            field, start, offset = _field(buffer, offset, len(data))
+            if field == _META_GRAPH and start >= 0 and offset >= 0:
+                data = data[start:offset]
                 break
         else:
             raise InputError.build(
@@ -70,17 +70,17 @@ def look(path: Path, fetches: Iterable[str]) -> None:
             size >>= 7
         written = (b'"' + name + b'"', b"'" + name + b"'") if text else (bytes([10, *length, size]) + name,)
         if not any(words in data for words in written):
-            known = map(bytes.decode, _TEXT_NAME.findall(data)) if text else _names(data)
-            checked_fetches([fetch], dict.fromkeys(known, 1), f"file {shown(path.name)}")
+            node_names = map(bytes.decode, _TEXT_NAME.findall(data)) if text else _names(data)
+            checked_fetches([fetch], dict.fromkeys(node_names, 1), f"file {shown(path.name)}")
 
 
 def _names(data: bytes) -> Iterator[str]:
     """Yield the names of the nodes of a serialized GraphDef, in order, without those of its functions."""
-    buffer, at = np.frombuffer(data, dtype=np.uint8), 0
-    while at < len(data):
-        field, inside, at = _field(buffer, at, len(data))
+    buffer, offset = np.frombuffer(data, dtype=np.uint8), 0
+    while offset < len(data):
+        field, inside, offset = _field(buffer, offset, len(data))
         if field == _NODE:
-            first, start, end = _field(buffer, inside, at)
+            first, start, end = _field(buffer, inside, offset)
             yield data[start:end].decode("utf-8", "replace") if first == 1 and start >= 0 else ""
 
 
@@ -141,12 +141,12 @@ def count_nodes(data: bytes, where: str) -> int:
 @routine
 def _count(buffer: Bytes) -> int:
     """Nodes, or -1 - offset of the first byte that cannot be."""
-    at = nodes = 0
-    while at < len(buffer):
-        field, start, end = _field(buffer, at, len(buffer))
+    offset = nodes = 0
+    while offset < len(buffer):
+        field, start, end = _field(buffer, offset, len(buffer))
         if end < 0 or (field == _NODE and start < 0):
-            return -1 - at
-        at = end
+            return -1 - offset
+        offset = end
         if field == _NODE:
             nodes += 1
         elif field == _LIBRARY and start >= 0:
@@ -158,13 +158,13 @@ def _count(buffer: Bytes) -> int:
 
 
 @routine
-def _count_in_library(buffer: Bytes, at: int, stop: int) -> int:
+def _count_in_library(buffer: Bytes, offset: int, stop: int) -> int:
     nodes = 0
-    while at < stop:
-        field, start, end = _field(buffer, at, stop)
+    while offset < stop:
+        field, start, end = _field(buffer, offset, stop)
         if end < 0:
-            return -1 - at
-        at = end
+            return -1 - offset
+        offset = end
         inside = start if field == _FUNCTION and start >= 0 else end
         while inside < end:
             field, _, after = _field(buffer, inside, end)
@@ -176,33 +176,33 @@ def _count_in_library(buffer: Bytes, at: int, stop: int) -> int:
 
 
 @routine
-def _field(buffer: Bytes, at: int, stop: int) -> tuple[int, int, int]:
-    """(number, start of a submessage or -1, end) of the field at `at`; end -1 when it does not fit."""
-    tag, at = _varint(buffer, at, stop)
+def _field(buffer: Bytes, offset: int, stop: int) -> tuple[int, int, int]:
+    """(number, start of a submessage or -1, end) of the field at `offset`; end -1 when it does not fit."""
+    tag, offset = _varint(buffer, offset, stop)
     wire = tag & 7
-    if at < 0 or tag < 8 or wire in (3, 4, 6, 7):
+    if offset < 0 or tag < 8 or wire in (3, 4, 6, 7):
         return 0, -1, -1
     start = -1
     if wire == 0:
-        _, at = _varint(buffer, at, stop)
+        _, offset = _varint(buffer, offset, stop)
     elif wire == 2:
-        length, start = _varint(buffer, at, stop)
-        at = start + length if start >= 0 and 0 <= length <= stop - start else -1
+        length, start = _varint(buffer, offset, stop)
+        offset = start + length if start >= 0 and 0 <= length <= stop - start else -1
     else:
-        at += 8 if wire == 1 else 4
-    return tag >> 3, start, at if at <= stop else -1
+        offset += 8 if wire == 1 else 4
+    return tag >> 3, start, offset if offset <= stop else -1
 
 
 @routine
-def _varint(buffer: Bytes, at: int, stop: int) -> tuple[int, int]:
+def _varint(buffer: Bytes, offset: int, stop: int) -> tuple[int, int]:
     """(value, offset behind it); offset -1 when it is cut short or too long."""
     value = 0
     for shift in range(0, 64, 7):
-        if at >= stop:
+        if offset >= stop:
             break
-        byte = int(buffer[at])
-        at += 1
+        byte = int(buffer[offset])
+        offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value, offset
     return 0, -1

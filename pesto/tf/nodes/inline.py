@@ -122,8 +122,8 @@ def flatten_function(function: Any, arguments: Sequence[Any], library: Mapping[s
         nodes.append(node)
     inner, returned, effects = inliner.instantiate(function, "body", names, {}, [])
     # Importing a function costs time, and a step has several for each `If`: only those that this one needs.
-    made = [*nodes, *inliner.expand(inner, 0)]
-    flat = inliner.finish(made, reachable_functions(made, library))
+    flat_nodes = [*nodes, *inliner.expand(inner, 0)]
+    flat = inliner.finish(flat_nodes, reachable_functions(flat_nodes, library))
     results = tuple(inliner.resolved(t) for t in returned)
     return FlatFunction(flat, results, [c[1:] for c in _controls([*results, *map(inliner.resolved, effects)])])
 

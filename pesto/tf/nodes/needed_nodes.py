@@ -112,11 +112,11 @@ class Signatures:
 
     def output_offset(self, node: Any, name: str) -> int:
         """Flat index of the first tensor of a named output; InputError when there is none."""
-        at = 0
+        offset = 0
         for a in self._of(node).outputs:
             if a.name == name:
-                return at
-            at += len(_expand(a, node))
+                return offset
+            offset += len(_expand(a, node))
         raise InputError.build(
             f"op {shown(node.name)} of type {node.op} has no output {name!r}", remedy="the graph is damaged"
         )
@@ -212,8 +212,8 @@ def parse_nodes(graph_def: Any, fetches: Sequence[str]) -> StepNodes:
             raise InputError(f"graph: two ops are named {node.name!r}")
         by_name[node.name] = node
     wanted = needed_names(by_name, fetches)
-    kept = [node for node in graph_def.node if node.name in wanted]
-    defs = [kept[i] for i in _stable_order(kept)]
+    needed = [node for node in graph_def.node if node.name in wanted]
+    defs = [needed[i] for i in _stable_order(needed)]
     index = {node.name: i for i, node in enumerate(defs)}
     signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
     dtypes = [signatures.output_types(node) for node in defs]
@@ -224,8 +224,8 @@ def parse_nodes(graph_def: Any, fetches: Sequence[str]) -> StepNodes:
             if text[0] == "^":
                 control.add(index[text[1:]])
                 continue
-            at = text.rfind(":")
-            p, k = (index[text], 0) if at < 0 else (index[text[:at]], int(text[at + 1 :]))
+            colon = text.rfind(":")
+            p, k = (index[text], 0) if colon < 0 else (index[text[:colon]], int(text[colon + 1 :]))
             if k >= len(dtypes[p]):
                 raise InputError.build(
                     f"op {shown(node.name)}: its input {quoted(text)} does not exist", remedy="the graph is incomplete"
@@ -244,8 +244,8 @@ def producer(name: str) -> str:
     """Return the name of the node that an input names."""
     if name[0] == "^":
         return name[1:]
-    at = name.rfind(":")
-    return name if at < 0 else name[:at]
+    colon = name.rfind(":")
+    return name if colon < 0 else name[:colon]
 
 
 def is_added_by_plan(name: str) -> bool:
@@ -282,12 +282,12 @@ def needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]
     return names
 
 
-def _stable_order(kept: list[Any]) -> list[int]:
-    index = {node.name: i for i, node in enumerate(kept)}
-    loops = {i for i, node in enumerate(kept) if node.op in ("NextIteration", "RefNextIteration")}
-    after: list[list[int]] = [[] for _ in kept]
-    waiting = [0] * len(kept)
-    for i, node in enumerate(kept):
+def _stable_order(nodes: list[Any]) -> list[int]:
+    index = {node.name: i for i, node in enumerate(nodes)}
+    loops = {i for i, node in enumerate(nodes) if node.op in ("NextIteration", "RefNextIteration")}
+    after: list[list[int]] = [[] for _ in nodes]
+    waiting = [0] * len(nodes)
+    for i, node in enumerate(nodes):
         for p in {index[producer(text)] for text in node.input}:
             # What closes a v1 loop is the edge into its Merge; without it the loop's body has an order.
             if p not in loops or node.op not in ("Merge", "RefMerge"):
@@ -304,14 +304,14 @@ def _stable_order(kept: list[Any]) -> list[int]:
             waiting[j] -= 1
             if waiting[j] == 0:
                 heapq.heappush(ready, j)
-    if len(order) != len(kept):
+    if len(order) != len(nodes):
         # Every stuck node has a stuck input, so walking backwards must come round.
-        at = next(i for i, count in enumerate(waiting) if count)
-        seen: dict[int, int] = {}
-        while at not in seen:
-            seen[at] = len(seen)
-            at = next(p for p in (index[producer(text)] for text in kept[at].input) if waiting[p])
-        names = [kept[i].name for i in reversed(list(seen)[seen[at] :])]
+        position = next(i for i, count in enumerate(waiting) if count)
+        visited: dict[int, int] = {}
+        while position not in visited:
+            visited[position] = len(visited)
+            position = next(p for p in (index[producer(text)] for text in nodes[position].input) if waiting[p])
+        names = [nodes[i].name for i in reversed(list(visited)[visited[position] :])]
         cycle = " -> ".join([*names[:8], *(["..."] if len(names) > 8 else []), names[0]])
         raise InputError(f"graph: a cycle of ops: {cycle}")
     return order
@@ -320,12 +320,12 @@ def _stable_order(kept: list[Any]) -> list[int]:
 def _shapes(node: Any, outputs: int) -> tuple[Shape, ...]:
     if "_output_shapes" not in node.attr:
         return (None,) * outputs
-    known = _listed(node, "_output_shapes")
+    recorded = _listed(node, "_output_shapes")
     if RECORDED in node.attr:
         traced = _listed(node, RECORDED)
-        if len(traced) == len(known):
-            known = tuple(t if k is None or -1 in k else k for k, t in zip(known, traced, strict=True))
-    return known + (None,) * (outputs - len(known))
+        if len(traced) == len(recorded):
+            recorded = tuple(t if k is None or -1 in k else k for k, t in zip(recorded, traced, strict=True))
+    return recorded + (None,) * (outputs - len(recorded))
 
 
 def _listed(node: Any, attr: str) -> tuple[Shape, ...]:

@@ -93,9 +93,9 @@ def fill_shapes_from(graph_def: Any, other: Any) -> None:
             if shape.unknown_rank:
                 shape.CopyFrom(better)
             elif not better.unknown_rank and len(shape.dim) == len(better.dim):
-                for dim, known in zip(shape.dim, better.dim, strict=True):
+                for dim, better_dim in zip(shape.dim, better.dim, strict=True):
                     if dim.size < 0:
-                        dim.size = known.size
+                        dim.size = better_dim.size
 
 
 def copy_graph_def(graph_def: Any) -> Any:
@@ -117,8 +117,8 @@ def count_size_reads(graph_def: Any) -> int:
     for node in graph_def.node:
         for text in node.input if node.op in ("Shape", "ShapeN", "Size") else ():
             name, _, port = text.partition(":")
-            known = shapes.get(name, ())
-            dims = [d.size for d in known[int(port or 0)].dim] if int(port or 0) < len(known) else []
+            shape = shapes.get(name, ())
+            dims = [d.size for d in shape[int(port or 0)].dim] if int(port or 0) < len(shape) else []
             if dims and dims[0] == -1 and -1 not in dims[1:]:
                 count += 1
                 break
@@ -175,10 +175,10 @@ def _fill_body(nodes: Any, batch: int) -> None:
     for node in nodes:
         if node.op == "Sum" and node.name in recorded and len(node.input) > 1:
             summed, axes = (producer(text.partition(":")[0]) for text in node.input[:2])
-            known = recorded.get(summed, ())
+            recorded_shape = recorded.get(summed, ())
             # What a gradient sums over broadcast axes is at most as large as before.
-            if op.get(axes) == _AXES and len(known) == 1:
-                recorded[node.name][0].CopyFrom(known[0])
+            if op.get(axes) == _AXES and len(recorded_shape) == 1:
+                recorded[node.name][0].CopyFrom(recorded_shape[0])
 
 
 def _fill_lists(nodes: Any, batch: int) -> None:
@@ -197,8 +197,10 @@ def _fill_lists(nodes: Any, batch: int) -> None:
             _lead([node.attr["element_shape"].shape], batch)
         stacked = node.attr["_output_shapes"].list.shape if node.op == "TensorListStack" else ()
         if stacked and stacked[0].dim and node.attr["num_elements"].i < 0:
-            known = stacked[0].dim[0].size
-            node.attr["num_elements"].i = batch if known < 0 and _is_of_examples(node, by_name, batch) else known
+            row_count = stacked[0].dim[0].size
+            node.attr["num_elements"].i = (
+                batch if row_count < 0 and _is_of_examples(node, by_name, batch) else row_count
+            )
         reading = readers.get(node.name, [])
         if node.op == "Const" and reading and all(reader.op in _LISTS for reader in reading):
             value = tf.make_ndarray(node.attr["value"].tensor)
@@ -210,12 +212,12 @@ def _fill_lists(nodes: Any, batch: int) -> None:
 
 def _is_of_examples(node: Any, by_name: Mapping[str, Any], batch: int) -> bool:
     """Return True if a list that a node makes or reads has an element for each example of a feed of `batch`."""
-    made, _ = _source(node.name, by_name, (*_PASSES, *LOOPS, "TensorListStack"))
-    if made is not None and made.op == "TensorListFromTensor":
-        return _is_fed(made.input[0], by_name, batch)
-    if made is None or made.op != "TensorListReserve":
+    origin, _ = _source(node.name, by_name, (*_PASSES, *LOOPS, "TensorListStack"))
+    if origin is not None and origin.op == "TensorListFromTensor":
+        return _is_fed(origin.input[0], by_name, batch)
+    if origin is None or origin.op != "TensorListReserve":
         return False
-    number, _ = _source(made.input[1], by_name, _PASSES)
+    number, _ = _source(origin.input[1], by_name, _PASSES)
     if number is None or number.op != "StridedSlice":
         return False
     sizes, begin = (_source(text, by_name, _PASSES)[0] for text in number.input[:2])

@@ -23,12 +23,12 @@ class _LoopFunction(NamedTuple):
     """The tensor of each output; empty where it is none of a node inside."""
 
 
-def trip_count(nodes: StepNodes, loop: int, known: Mapping[int, int]) -> int | None:
+def trip_count(nodes: StepNodes, loop: int, trips_of: Mapping[int, int]) -> int | None:
     """Return the most trips of the While node `loop`; None where they depend on the data.
 
     From each comparison of a counter with a limit in its condition: the counter starts at and steps by a constant, the
     limit is a constant (maximum_iterations is one), a dimension of known size (`tf.range(tf.shape(x)[1])`), the length
-    of a TensorArray or, in a gradient's loop, the counter of the forward loop, whose trips are in `known`. A counter
+    of a TensorArray or, in a gradient's loop, the counter of the forward loop, whose trips are in `trips_of`. A counter
     that goes down ends at a constant.
     """
     node, library = nodes.defs[loop], nodes.signatures.library
@@ -37,49 +37,49 @@ def trip_count(nodes: StepNodes, loop: int, known: Mapping[int, int]) -> int | N
         return None
     test, body = _opened(condition, library), _opened(step, library)
     # Each comparison of a conjunction can end the loop, so the smallest count bounds it.
-    stack, counts, seen = [test.outputs[0]], [], set()
+    stack, counts, visited = [test.outputs[0]], [], set()
     while stack:
         term = _source(test.inside, stack.pop())
-        if term is not None and term.op == "LogicalAnd" and term.name not in seen:
-            seen.add(term.name)
+        if term is not None and term.op == "LogicalAnd" and term.name not in visited:
+            visited.add(term.name)
             stack += term.input[:2]
         elif term is not None and term.op in _COMPARISONS and len(term.input) >= 2:
-            counts.append(_counted(nodes, loop, term, (test, body), known))
+            counts.append(_counted(nodes, loop, term, (test, body), trips_of))
     return min((count for count in counts if count is not None), default=None)
 
 
 def _opened(function: Any, library: Mapping[str, Any]) -> _LoopFunction:
-    at = {a.name: i for i, a in enumerate(function.signature.input_arg)}
+    slots = {a.name: i for i, a in enumerate(function.signature.input_arg)}
     outputs = [function.ret[a.name] for a in function.signature.output_arg]
     inside = {n.name: n for n in function.node_def}
     called = library.get(function.node_def[0].op) if len(inside) == 1 else None
     if called is None:
-        return _LoopFunction(inside, at, outputs)
+        return _LoopFunction(inside, slots, outputs)
     (call,) = function.node_def
-    given = zip(called.signature.input_arg, call.input, strict=False)
+    arguments = zip(called.signature.input_arg, call.input, strict=False)
     parts = [text.split(":") for text in outputs]
     return _LoopFunction(
         {n.name: n for n in called.node_def},
-        {a.name: at[text] for a, text in given if text in at},
+        {a.name: slots[text] for a, text in arguments if text in slots},
         [called.ret.get(part[1], "") if part[0] == call.name and len(part) > 1 else "" for part in parts],
     )
 
 
 def _counted(
-    nodes: StepNodes, loop: int, term: Any, functions: tuple[_LoopFunction, _LoopFunction], known: Mapping[int, int]
+    nodes: StepNodes, loop: int, term: Any, functions: tuple[_LoopFunction, _LoopFunction], trips_of: Mapping[int, int]
 ) -> int | None:
     """Most trips that one comparison of a loop's condition allows; None where it bounds none."""
     test, body = functions
     counter, limit = (_end(test, text) for text in term.input[:2])
     if not isinstance(counter, str):
         return None
-    first, last = _initial(nodes, loop, test.at[counter], known), limit
+    first, last = _initial(nodes, loop, test.at[counter], trips_of), limit
     by = _stride(body, test.at[counter])
     if by is not None and by.argument is not None:
-        by = by._replace(size=_initial(nodes, loop, by.argument, known))
+        by = by._replace(size=_initial(nodes, loop, by.argument, trips_of))
     down = term.op.startswith("Greater")
     if isinstance(limit, str):  # a dimension is known by its upper bound, which bounds no way down
-        last = None if down else _initial(nodes, loop, test.at[limit], known)
+        last = None if down else _initial(nodes, loop, test.at[limit], trips_of)
     if first is None or not isinstance(last, int) or by is None or by.size is None:
         return None
     stride = -by.size if down else by.size
@@ -105,7 +105,7 @@ def _integers(node: Any) -> Any:
     return tf.make_ndarray(node.attr["value"].tensor)
 
 
-def _initial(nodes: StepNodes, loop: int, argument: int, known: Mapping[int, int]) -> int | None:
+def _initial(nodes: StepNodes, loop: int, argument: int, trips_of: Mapping[int, int]) -> int | None:
     """The value that a loop's argument has before the first trip."""
     if argument >= len(nodes.inputs[loop]):
         return None
@@ -113,22 +113,22 @@ def _initial(nodes: StepNodes, loop: int, argument: int, known: Mapping[int, int
     while nodes.defs[node].op in _PASSES:
         node, output = nodes.inputs[node][0]
     if nodes.defs[node].op in LOOPS:
-        return known.get(node) if output == 0 else None
+        return trips_of.get(node) if output == 0 else None
     return _value(nodes, node)
 
 
 def _value(nodes: StepNodes, node: int) -> int | None:
     """The largest value of a node, and of a list the most elements that it has."""
-    op, given = nodes.defs[node].op, nodes.inputs[node]
+    op, inputs = nodes.defs[node].op, nodes.inputs[node]
     if op == "StridedSlice":
         return _dimension(nodes, node)
     if op == "TensorListReserve":
-        return _value(nodes, given[1][0])
+        return _value(nodes, inputs[1][0])
     if op == "TensorListFromTensor":
         shape = nodes.input_upper_bounds(node)[0]
         return shape[0] if shape and shape[0] >= 0 else None
     if op == "Sub":
-        most, less = _value(nodes, given[0][0]), scalar_constant(nodes.defs[given[1][0]])
+        most, less = _value(nodes, inputs[0][0]), scalar_constant(nodes.defs[inputs[1][0]])
         return None if most is None or less is None else most - less
     return scalar_constant(nodes.defs[node])
 

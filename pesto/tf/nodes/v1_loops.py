@@ -47,10 +47,10 @@ def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
     # A v1 loop runs its nodes many times in one step, but a plan gives each op one place. So the loop becomes one op
     # with the work of all trips.
     times = np.ones(graph.ops, dtype=np.int64)
-    known: dict[int, int] = {}
+    trips_of: dict[int, int] = {}
     for label in np.unique(loop[loop >= 0]).tolist():
-        known[label] = _trips(nodes, loop, label, known)
-        times[loop == label] = known[label]
+        trips_of[label] = _trips(nodes, loop, label, trips_of)
+        times[loop == label] = trips_of[label]
     label = np.where(loop >= 0, graph.ops + loop, np.arange(graph.ops))
     _, first, node_of = np.unique(label, return_index=True, return_inverse=True)
     count = len(first)
@@ -119,8 +119,8 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
 
 def _distinct(rows: Ints) -> Ints:
     inside = rows[:, 0] == rows[:, 1]
-    kept = np.unique(rows[~inside], axis=0)
-    return kept[np.lexsort((kept[:, 0], kept[:, 1]))]
+    distinct_rows = np.unique(rows[~inside], axis=0)
+    return distinct_rows[np.lexsort((distinct_rows[:, 0], distinct_rows[:, 1]))]
 
 
 def _sums(label: Ints, values: Ints, count: int) -> Ints:
@@ -188,7 +188,7 @@ def outermost_loops(nodes: StepNodes) -> Ints:
     return loop_of
 
 
-def _trips(nodes: StepNodes, loop: Ints, label: int, known: dict[int, int]) -> int:
+def _trips(nodes: StepNodes, loop: Ints, label: int, trips_of: dict[int, int]) -> int:
     for i in np.flatnonzero(loop == label).tolist():
         if nodes.defs[i].op == "LoopCond":
             # Each comparison of the conjunction that is the loop's condition can end it.
@@ -197,7 +197,7 @@ def _trips(nodes: StepNodes, loop: Ints, label: int, known: dict[int, int]) -> i
                 term = stack.pop()
                 if nodes.defs[term].op in ("LogicalAnd", "Identity"):
                     stack += [p for p, _ in nodes.inputs[term]]
-                elif (count := _compared(nodes, loop, term, known)) is not None:
+                elif (count := _compared(nodes, loop, term, trips_of)) is not None:
                     counts.append(count)
             if counts:
                 return min(counts)
@@ -210,7 +210,7 @@ def _trips(nodes: StepNodes, loop: Ints, label: int, known: dict[int, int]) -> i
     return 1
 
 
-def _compared(nodes: StepNodes, loop: Ints, i: int, known: dict[int, int]) -> int | None:
+def _compared(nodes: StepNodes, loop: Ints, i: int, trips_of: dict[int, int]) -> int | None:
     """Trips of `counter < limit` from a constant start, or of the gradient's `counter >= 1` from a loop's counter."""
     if nodes.defs[i].op not in ("Less", "GreaterEqual") or len(nodes.inputs[i]) != 2:
         return None
@@ -220,7 +220,7 @@ def _compared(nodes: StepNodes, loop: Ints, i: int, known: dict[int, int]) -> in
         return None
     start = _behind(nodes, nodes.inputs[counter][0][0])
     if nodes.defs[i].op == "GreaterEqual":
-        return known.get(int(loop[start])) if nodes.defs[start].op in _EXIT else None
+        return trips_of.get(int(loop[start])) if nodes.defs[start].op in _EXIT else None
     begin = scalar_constant(nodes.defs[start])
     return None if begin is None else max(0, end - begin)
 

@@ -127,9 +127,9 @@ def add_checkpoints(
         keys = _keys(graph_def, read, own, host)
         node = graph_def.node.add(name=read, op="RestoreV2", device=host, input=[named.prefix, *keys])
         node.attr["dtypes"].list.type.extend(one.dtype for one in own)
-        for at, one in enumerate(own):
+        for index, one in enumerate(own):
             restored.append(f"{named.restore}/{one.handle}")
-            inputs = [one.handle, f"{read}:{at}"]
+            inputs = [one.handle, f"{read}:{index}"]
             node = graph_def.node.add(name=restored[-1], op="AssignVariableOp", device=one.device, input=inputs)
             node.attr["dtype"].type = one.dtype
     once = list({(one.variable.name, one.box): one for own in reversed(slices) for one in reversed(own)}.values())

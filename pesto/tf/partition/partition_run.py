@@ -160,8 +160,8 @@ def run_parts(
     program = step.graph.as_graph_def()
     if not {node.name for node in program.node}.issuperset(shaped.names):
         program = captured.graph_def
-    made = partition(program, shaped, division, captured.fetches, devices=where)
-    soft, names = devices == GPU, frozenset(v.name for v in made.variables)
+    partitioned = partition(program, shaped, division, captured.fetches, devices=where)
+    soft, names = devices == GPU, frozenset(v.name for v in partitioned.variables)
     live = {}
     for node in captured.graph_def.node:
         if node.op == "VarHandleOp" and node.name in names and node.name in captured.values:
@@ -172,11 +172,13 @@ def run_parts(
     try:
         alone = _RunnableGraph(step.graph, captured.fetches, names, step.init, live, _config(1, soft=soft))
         first = _run(alone, step, steps)
-        parts, own = frozenset(name for v in made.variables for name in v.parts), made.variables
+        parts, own = frozenset(name for v in partitioned.variables for name in v.parts), partitioned.variables
         split = split_values(own, first.before)
         with tf.Graph().as_default() as graph:
-            tf.import_graph_def(made.graph_def, name="")
-        second = _run(_RunnableGraph(graph, made.fetches, parts, None, split, _config(workers, soft=soft)), step, steps)
+            tf.import_graph_def(partitioned.graph_def, name="")
+        second = _run(
+            _RunnableGraph(graph, partitioned.fetches, parts, None, split, _config(workers, soft=soft)), step, steps
+        )
         apart = _run_distances(first, second, own)
         far, furthest = apart.furthest
         third = _run(replace(alone, values=_perturb(first.before)), step, steps) if far > TOLERANCE else None
@@ -190,10 +192,10 @@ def run_parts(
         nudged_distance=None if third is None else _run_distances(first, third).furthest[0],
         losses=tuple(apart.losses), variables=len(apart.variables),
         finite=all(np.isfinite(value).all() for value in numbers if value.dtype.kind in "fc"),
-        moves=_moves(made.graph_def, made.devices, second.traced), steps=len(first.losses),
+        moves=_moves(partitioned.graph_def, partitioned.devices, second.traced), steps=len(first.losses),
         step_s=statistics.median(second.seconds), whole_step_s=statistics.median(first.seconds),
-        held=made.share, moved_bytes=made.parts.moved_bytes(), nodes=len(made.graph_def.node),
-        late=made.late, devices=made.devices, feeds=step.feed_values,
+        held=partitioned.share, moved_bytes=partitioned.parts.moved_bytes(), nodes=len(partitioned.graph_def.node),
+        late=partitioned.late, devices=partitioned.devices, feeds=step.feed_values,
     )  # fmt: skip
 
 
@@ -227,8 +229,8 @@ def _run(driven: _RunnableGraph, step: RunnableStep, steps: int) -> _GraphRun:
     with v1.Session(graph=graph, config=driven.config) as session:
         if driven.init is not None:
             session.run(graph.get_operation_by_name(driven.init))
-        given = [(*written[name], value) for name, value in driven.values.items()]
-        session.run([assigned for _, assigned, _ in given], {place: value for place, _, value in given})
+        feeds = [(*written[name], value) for name, value in driven.values.items()]
+        session.run([assigned for _, assigned, _ in feeds], {place: value for place, _, value in feeds})
         before = session.run(read)
         for number in range(steps):
             batch = start_batch(session, step, rng)
@@ -300,8 +302,8 @@ def _moves(graph_def: Any, devices: Sequence[str], metadata: Any) -> tuple[str, 
     for graph in metadata.partition_graphs:
         for node in graph.node:
             target = wanted.get(node.name)
-            here = tf.DeviceSpec.from_string(node.device)
-            host = here.device_type == "CPU" and not any("CPU" in device for device in devices)
-            if target and not covers(target, here) and not host:  # what no GPU has a kernel for runs on the host
+            actual = tf.DeviceSpec.from_string(node.device)
+            host = actual.device_type == "CPU" and not any("CPU" in device for device in devices)
+            if target and not covers(target, actual) and not host:  # what no GPU has a kernel for runs on the host
                 moves.append(f"op {node.name} was put on {node.device}, its worker is {target}")
     return tuple(moves)

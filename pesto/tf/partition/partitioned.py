@@ -60,11 +60,11 @@ class Partition:
     @property
     def share(self) -> float:
         """Elements of all variables that the fullest worker holds over those of the whole; 1 without any."""
-        total, held = sum(prod(v.shape) for v in self.variables), [0] * len(self.devices)
+        total, worker_elements = sum(prod(v.shape) for v in self.variables), [0] * len(self.devices)
         for variable in self.variables:
             for place in variable.places:
-                held[place] += variable.part_elements
-        return max(held) / total if total else 1.0
+                worker_elements[place] += variable.part_elements
+        return max(worker_elements) / total if total else 1.0
 
 
 def partition(
@@ -111,16 +111,16 @@ def _used_variables(parts: WorkerParts, names: Sequence[str]) -> tuple[PartVaria
     shaped, division = parts.shaped, parts.division
     variables: dict[int, PartVariable] = {}
     uses = zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True)
-    for op, at, v in uses:
+    for op, slot, v in uses:
         handle = int(shaped.handle[v])
-        operand = shaped.signature(op).inputs[at]
-        held = [int(part) for part in parts.clone[handle] if part >= 0]
-        if v not in variables and operand.shape is not None and held:
+        operand = shaped.signature(op).inputs[slot]
+        clones = [int(part) for part in parts.clone[handle] if part >= 0]
+        if v not in variables and operand.shape is not None and clones:
             variables[v] = PartVariable(
-                name=shaped.names[handle], parts=tuple(names[part] for part in held),
+                name=shaped.names[handle], parts=tuple(names[part] for part in clones),
                 dtype=operand.dtype.removeprefix("resource:"), shape=operand.shape,
                 layouts=division.variables[v], factors=division.factors,
-                places=tuple(parts.place[held].tolist()),
+                places=tuple(parts.place[clones].tolist()),
             )  # fmt: skip
     return tuple(variables[v] for v in sorted(variables))
 
@@ -165,17 +165,17 @@ def delayed_sends(parts: WorkerParts, gap: int = GAP, ahead: int = AHEAD) -> tup
     step = slice(0, parts.for_results)
     src, output, dst = parts.src[step], parts.output[step], parts.dst[step]
     sent: dict[tuple[int, int, int], int] = {}
-    for at in np.flatnonzero((parts.place[src] != parts.place[dst]) & ~parts.fed[src]).tolist():
-        key = (int(src[at]), int(output[at]), place[dst[at]])
-        sent[key] = min(sent.get(key, len(kinds)), int(dst[at]))
+    for edge in np.flatnonzero((parts.place[src] != parts.place[dst]) & ~parts.fed[src]).tolist():
+        key = (int(src[edge]), int(output[edge]), place[dst[edge]])
+        sent[key] = min(sent.get(key, len(kinds)), int(dst[edge]))
 
     def ancestor(use: int, limit: int) -> int:
         """Return the clone some ops before a clone on its worker, along the longest path; -1 where there is none."""
-        at = use
-        while earlier := [p for p in before[at] if p < limit and place[p] == place[use]]:
-            at = max(earlier, key=level.__getitem__)
-            if level[at] <= level[use] - ahead and kinds[at] == CLONE:
-                return at
+        clone = use
+        while earlier := [p for p in before[clone] if p < limit and place[p] == place[use]]:
+            clone = max(earlier, key=level.__getitem__)
+            if level[clone] <= level[use] - ahead and kinds[clone] == CLONE:
+                return clone
         return -1
 
     waits = []
@@ -215,8 +215,8 @@ class PartWriter:
         self.readers: dict[int, set[int]] = defaultdict(set)
         """Part -> the devices that read it."""
         edges = zip(parts.src.tolist(), parts.output.tolist(), parts.dst.tolist(), parts.input.tolist(), strict=True)
-        for src, output, dst, at in edges:
-            self.given[dst].append((at, src, output))
+        for src, output, dst, slot in edges:
+            self.given[dst].append((slot, src, output))
             self.readers[src].add(int(parts.place[dst]))
         self.controls: dict[int, list[str]] = defaultdict(list)
         """Part -> names of the nodes that it waits for."""
@@ -237,13 +237,13 @@ class PartWriter:
 
     def write(self, variables: Mapping[str, PartVariable]) -> None:
         """Add all parts but those that would bring results to other workers than the first."""
-        at = slice(self.parts.for_results, None)
-        src, dst = self.parts.src[at].tolist(), self.parts.dst[at].tolist()
-        kept = {part for part, _ in self.parts.results}
+        selected = slice(self.parts.for_results, None)
+        src, dst = self.parts.src[selected].tolist(), self.parts.dst[selected].tolist()
+        result_parts = {part for part, _ in self.parts.results}
         for p, i in zip(reversed(src), reversed(dst), strict=True):
-            if i in kept:
-                kept.add(p)
-        left = set(dst) - kept
+            if i in result_parts:
+                result_parts.add(p)
+        left = set(dst) - result_parts
         for number, part in enumerate(self.parts.parts):
             if number in left:
                 continue
@@ -272,12 +272,12 @@ class PartWriter:
             node.attr["T"].type, node.attr["N"].i = dtype, len(inputs)
         else:
             last, kind = inputs[0], (_OF_BOOLS if bools else _CHAINS)[part.reducer]
-            for at, text in enumerate(inputs[1:], 2):
-                made = inner if at == len(inputs) else f"{inner}/{at}"
-                node = self._node(made, kind, [last, text], device)
+            for count, text in enumerate(inputs[1:], 2):
+                sum_name = inner if count == len(inputs) else f"{inner}/{count}"
+                node = self._node(sum_name, kind, [last, text], device)
                 if not bools:
                     node.attr["T"].type = dtype
-                last = made
+                last = sum_name
         if part.scale > 1:
             scale = np.asarray(part.scale, dtype=tf.as_dtype(dtype).as_numpy_dtype)
             divisor = self._constant(scale, int(self.parts.place[number]))
@@ -366,43 +366,43 @@ class PartWriter:
                 _write_shape(node, variable.boxes[0][1])
         elif "shape" in node.attr:
             # An attribute that says the whole output's shape says the part's.
-            held = self.parts.output_shape(number, 0) if signature.outputs else None
+            shape = self.parts.output_shape(number, 0) if signature.outputs else None
             said = tuple(d.size for d in node.attr["shape"].shape.dim)
-            if held is not None and said == signature.outputs[0][0] and said != held:
-                _write_shape(node, held)
+            if shape is not None and said == signature.outputs[0][0] and said != shape:
+                _write_shape(node, shape)
 
     def _template(self, op: int) -> Any:
         """Return the attributes of an op's clones."""
         if op not in self.templates:
-            made = node_def_pb2.NodeDef()
+            node = node_def_pb2.NodeDef()
             for name, value in self.defs[op].attr.items():
                 if name not in _GONE:
-                    made.attr[name].CopyFrom(value)
+                    node.attr[name].CopyFrom(value)
             for name, value in part_attributes(self.parts.shaped.signature(op)).items():
-                made.attr[name].list.i[:] = value
-            self.templates = {op: made}  # clones of an op follow each other
+                node.attr[name].list.i[:] = value
+            self.templates = {op: node}  # clones of an op follow each other
         return self.templates[op]
 
     def _operands(self, number: int, part: WorkerPart) -> list[str]:
         """Return the inputs of a clone: tensors, and constants of its own where values are known."""
         signature, way = self.parts.shaped.signature(part.op), self.parts.division.strategies[part.op]
         place = int(self.parts.place[number])
-        read = {at: (src, output) for at, src, output in self.given[number]}
-        inputs, known = [], self._overrides(part).operands
-        for at, operand in enumerate(signature.inputs):
+        read = {slot: (src, output) for slot, src, output in self.given[number]}
+        inputs, constants = [], self._overrides(part).operands
+        for slot, operand in enumerate(signature.inputs):
             if operand.value is None:
-                inputs.append(self._read(*read[at], place))
+                inputs.append(self._read(*read[slot], place))
                 continue
-            value = np.asarray(known.get(at, operand.value), dtype=tf.as_dtype(operand.dtype).as_numpy_dtype)
+            value = np.asarray(constants.get(slot, operand.value), dtype=tf.as_dtype(operand.dtype).as_numpy_dtype)
             value = value.reshape(operand.shape if operand.shape is not None else value.shape)
-            if SHAPE_OPERAND.get(signature.type) == at and max(way.gives[0], default=-1) >= 0:
+            if SHAPE_OPERAND.get(signature.type) == slot and max(way.gives[0], default=-1) >= 0:
                 own = self.parts.output_shape(number, 0) or ()
                 value = np.asarray(part_operand(value.tolist(), own, signature.bounded_output(0)), dtype=value.dtype)
-            elif REPEATS.get(signature.type) == at:
+            elif REPEATS.get(signature.type) == slot:
                 own = self.parts.output_shape(number, 0) or ()
                 value = np.asarray(repeats(value.tolist(), signature.inputs[0].shape or (), own), dtype=value.dtype)
-            elif max(way.needs[at], default=-1) >= 0:
-                layouts, rims = way.need(at)
+            elif max(way.needs[slot], default=-1) >= 0:
+                layouts, rims = way.need(slot)
                 lies = worker_boxes(value.shape, layouts, self.parts.division.factors, rims)
                 begin, extents = lies[part.worker] or ((), ())
                 value = value[tuple(slice(a, a + n) for a, n in zip(begin, extents, strict=True))]
@@ -446,12 +446,12 @@ class PartWriter:
         for op in fetched:
             outputs, name = self.parts.shaped.signature(op).outputs, self.parts.shaped.names[op]
             brought = [next(ports) for _ in outputs]
-            given = [self._port(*port) for port in brought]
+            results = [self._port(*port) for port in brought]
             clones = [self.names[part] for part in self.parts.clone[op].tolist() if part >= 0]
             if name in self.fed:
                 continue
             kind = "NoOp" if not outputs else "Identity" if len(outputs) == 1 else "IdentityN"
-            node = self._node(name, kind, given, self._device(brought[0][0]) if outputs else self.host, clones)
+            node = self._node(name, kind, results, self._device(brought[0][0]) if outputs else self.host, clones)
             types = [_enum(dtype) for _, dtype in outputs]
             if len(outputs) == 1:
                 node.attr["T"].type = types[0]

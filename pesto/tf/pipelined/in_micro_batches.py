@@ -215,11 +215,11 @@ class MicroBatchPasses:
             self._within[what] = None
         return within
 
-    def _of_old_weights(self, given: Any) -> str:
+    def _of_old_weights(self, result: Any) -> str:
         """Return an op behind an update that was left out, which assigns values of weights alone; empty without one."""
         graph = tf.compat.v1.get_default_graph()
         weights = {inner.name for outer, inner in graph.captures if id(outer) in self._trained}
-        pieces = {one.name for one in tf.nest.flatten(given) if isinstance(one, tf.Tensor) and one.shape.rank != 0}
+        pieces = {one.name for one in tf.nest.flatten(result) if isinstance(one, tf.Tensor) and one.shape.rank != 0}
         for op in graph.get_operations()[self._update_at :]:
             if op.type in _ASSIGNMENTS:
                 of = computed_from(op.inputs[1:], weights | pieces)
@@ -301,13 +301,13 @@ class MicroBatchPasses:
 
 def computed_from(tensors: Iterable[Any], named: set[str]) -> set[str]:
     """Return the names among `named` that the tensors are computed from."""
-    left, seen, sources = list(tensors), set[str](), set[str]()
+    left, visited, sources = list(tensors), set[str](), set[str]()
     while left:
         one = left.pop()
         if one.name in named:
             sources.add(one.name)
-        elif one.op.name not in seen:
-            seen.add(one.op.name)
+        elif one.op.name not in visited:
+            visited.add(one.op.name)
             left += one.op.inputs
     return sources
 
@@ -339,7 +339,7 @@ def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str) -> Callable
         pieces = _pieces((args, kwargs), cut.batches, label)
         passes = MicroBatchPasses(cut, label)
         with passes.watched():
-            results = [passes.run(step, batch, *given) for batch, given in enumerate(pieces)]
+            results = [passes.run(step, batch, *arguments) for batch, arguments in enumerate(pieces)]
         rows = {one.name for one in tf.nest.flatten(pieces) if _has_rows(one)}
         return _joined(results, rows, passes.means)
 
@@ -412,11 +412,11 @@ def convert_control_flow(step: Any) -> Callable[..., Any]:
     return functools.partial(converted, function.__self__) if inner is not function else converted
 
 
-def _pieces(given: Any, batches: int, label: str) -> list[Any]:
+def _pieces(arguments: Any, batches: int, label: str) -> list[Any]:
     """Return the arguments of each micro-batch."""
-    flat = tf.nest.flatten(given)
+    flat = tf.nest.flatten(arguments)
     rows: set[int | None] = {value.shape[0] if value.shape.rank else None for value in flat if _has_rows(value)}
-    known = sorted(n for n in rows if n is not None)
+    row_counts = sorted(n for n in rows if n is not None)
     if not rows or None in rows:
         what = "the size of its batch is open" if rows else "no argument has a batch"
         raise InputError.build(
@@ -426,15 +426,15 @@ def _pieces(given: Any, batches: int, label: str) -> list[Any]:
             "(tf.TensorSpec([64, ...])), and train on batches of that size alone (drop_remainder=True, or arrays that "
             "it divides)",
         )
-    if len(known) > 1:
+    if len(row_counts) > 1:
         raise InputError.build(
-            f"its arguments have {' and '.join(map(str, known))} rows, so which are cut is not known",
+            f"its arguments have {' and '.join(map(str, row_counts))} rows, so which are cut is not known",
             where=label,
             remedy=("give every argument the batch as its first dimension, and let the step close over the others"),
         )
-    check_cut(known[0], batches, label)
+    check_cut(row_counts[0], batches, label)
     cut = [tf.split(value, batches) if _has_rows(value) else [value] * batches for value in flat]
-    return [tf.nest.pack_sequence_as(given, [pieces[batch] for pieces in cut]) for batch in range(batches)]
+    return [tf.nest.pack_sequence_as(arguments, [pieces[batch] for pieces in cut]) for batch in range(batches)]
 
 
 def _has_rows(value: Any) -> bool:

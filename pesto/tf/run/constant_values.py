@@ -69,13 +69,13 @@ def step_scope(nodes: StepNodes) -> FunctionScope:
     names = [node.name for node in nodes.defs]
     inputs = {names[i]: [ScopeTensor(names[p], k) for p, k in read] for i, read in enumerate(nodes.inputs)}
     shapes = {ScopeTensor(names[i], k): shape for i, of in enumerate(nodes.shapes) for k, shape in enumerate(of)}
-    known: dict[int, int] = {}
+    trips_of: dict[int, int] = {}
     for i, node in enumerate(nodes.defs):
-        if node.op in LOOPS and (count := trip_count(nodes, i, known)) is not None:
-            known[i] = count
+        if node.op in LOOPS and (count := trip_count(nodes, i, trips_of)) is not None:
+            trips_of[i] = count
     return FunctionScope(
         nodes=dict(zip(names, nodes.defs, strict=True)), inputs=inputs, readers=_readers(inputs), shapes=shapes,
-        trips={names[i]: count for i, count in known.items()},
+        trips={names[i]: count for i, count in trips_of.items()},
     )  # fmt: skip
 
 
@@ -146,10 +146,10 @@ class FunctionScopes:
             for k, shape in enumerate(node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else ()):
                 shapes[ScopeTensor(node.name, k)] = None if shape.unknown_rank else tuple(d.size for d in shape.dim)
         first = 1 if caller.nodes[name].op in BRANCHES else 0
-        given = caller.inputs[name]
+        caller_inputs = caller.inputs[name]
         for argument, i in arguments.items():
-            if i + first < len(given) and (known := caller.shape(given[i + first])) is not None:
-                shapes[ScopeTensor(argument, 0)] = known
+            if i + first < len(caller_inputs) and (caller_shape := caller.shape(caller_inputs[i + first])) is not None:
+                shapes[ScopeTensor(argument, 0)] = caller_shape
         return FunctionScope(
             nodes=nodes, inputs=inputs, readers=_readers(inputs), shapes=shapes, arguments=arguments, results=results,
             caller=(caller, name), function=function.signature.name,
@@ -242,33 +242,33 @@ def constant_value(scope: FunctionScope, tensor: ScopeTensor, depth: int = 0) ->
         if shape is None or -1 in shape:
             return None
         return np.array(shape, dtype=np.int64) if node.op == "Shape" else np.array(math.prod(shape))
-    given = [constant_value(scope, part, depth + 1) for part in scope.inputs[node.name]]
-    return None if not given or any(part is None for part in given) else _evaluate(node, given)
+    operands = [constant_value(scope, part, depth + 1) for part in scope.inputs[node.name]]
+    return None if not operands or any(part is None for part in operands) else _evaluate(node, operands)
 
 
-def _evaluate(node: Any, given: list[Any]) -> Any | None:
+def _evaluate(node: Any, operands: list[Any]) -> Any | None:
     """Return the output of an op whose inputs are all known; None for other ops, errors and large results."""
-    result: Any | None = given[0] if node.op in SAME else None
+    result: Any | None = operands[0] if node.op in SAME else None
     if node.op in _ARITHMETIC:
         try:
-            result = _ARITHMETIC[node.op](given[0], given[1])
+            result = _ARITHMETIC[node.op](operands[0], operands[1])
         except (ValueError, ZeroDivisionError):
             return None
         result = result if np.size(result) <= _LARGEST else None
     elif node.op == "Range":
-        first, limit, step = (float(part) for part in given)
+        first, limit, step = (float(part) for part in operands)
         many = (limit - first) / step if step else 0
         result = first + step * np.arange(math.ceil(many)) if 0 < many <= _LARGEST else None
-    elif node.op == "StridedSlice" and node.attr["shrink_axis_mask"].i == 1 and np.ndim(given[0]) == 1:
+    elif node.op == "StridedSlice" and node.attr["shrink_axis_mask"].i == 1 and np.ndim(operands[0]) == 1:
         # One element of a vector, such as a shape.
-        place = int(np.ravel(given[1])[0])
-        result = given[0][place] if -len(given[0]) <= place < len(given[0]) else None
+        place = int(np.ravel(operands[1])[0])
+        result = operands[0][place] if -len(operands[0]) <= place < len(operands[0]) else None
     elif node.op == "Pack":
-        result = np.stack(given) if len({np.shape(part) for part in given}) == 1 else None
+        result = np.stack(operands) if len({np.shape(part) for part in operands}) == 1 else None
     elif node.op in ("ExpandDims", "Squeeze", "Reshape"):  # only the numbers count, in their order
-        result = np.reshape(given[0], -1) if np.ndim(given[0]) else given[0]
+        result = np.reshape(operands[0], -1) if np.ndim(operands[0]) else operands[0]
     elif node.op == "Prod":
-        result = np.array(np.prod(given[0]))
+        result = np.array(np.prod(operands[0]))
     return result
 
 
@@ -276,9 +276,9 @@ def value_interval(scope: FunctionScope, tensor: ScopeTensor) -> tuple[float, fl
     """Return the least and the largest number that a tensor can hold; None where nothing says."""
     for _ in range(1000):
         scope, tensor = trace_origin(scope, tensor)
-        known = constant_value(scope, tensor)
-        if known is not None and np.size(known):
-            return float(np.min(known)), float(np.max(known))
+        value = constant_value(scope, tensor)
+        if value is not None and np.size(value):
+            return float(np.min(value)), float(np.max(value))
         node = scope.nodes.get(tensor.node)
         if node is None:
             return _trips(scope, tensor)

@@ -104,89 +104,89 @@ def _below(count: Any, why: str, **more: Any) -> ValueRequirement | None:
     return ValueRequirement(low=0, high=int(count) - 1, why=why, required=True, **more)
 
 
-def _classes(at: ReachedInput) -> ValueRequirement | None:
-    return _below(at.size(0, -1), f"classes of {at.called}")
+def _classes(reached: ReachedInput) -> ValueRequirement | None:
+    return _below(reached.size(0, -1), f"classes of {reached.called}")
 
 
-def _gathered(at: ReachedInput) -> ValueRequirement | None:
-    axis = at.constant(2) if at.node.op == "GatherV2" else 0
-    rows = None if axis is None else at.size(0, int(axis))
-    return _below(rows, f"rows that {at.called} takes from")
+def _gathered(reached: ReachedInput) -> ValueRequirement | None:
+    axis = reached.constant(2) if reached.node.op == "GatherV2" else 0
+    rows = None if axis is None else reached.size(0, int(axis))
+    return _below(rows, f"rows that {reached.called} takes from")
 
 
-def _looked_up(at: ReachedInput) -> ValueRequirement | None:
-    name, shape = at.variable()
-    axis = at.node.attr["batch_dims"].i
-    rows = shape[axis] if shape and len(shape) > axis else at.size(0, axis)
-    return _below(rows, f"rows of the table {name}" if name else f"rows of the table of {at.called}")
+def _looked_up(reached: ReachedInput) -> ValueRequirement | None:
+    name, shape = reached.variable()
+    axis = reached.node.attr["batch_dims"].i
+    rows = shape[axis] if shape and len(shape) > axis else reached.size(0, axis)
+    return _below(rows, f"rows of the table {name}" if name else f"rows of the table of {reached.called}")
 
 
 def _rows_of(place: int, axis: int = 0, **more: Any) -> Rule:
-    def rule(at: ReachedInput) -> ValueRequirement | None:
-        return _below(at.size(place, axis), f"rows of {at.called}", **more)
+    def rule(reached: ReachedInput) -> ValueRequirement | None:
+        return _below(reached.size(place, axis), f"rows of {reached.called}", **more)
 
     return rule
 
 
-def _updated(at: ReachedInput) -> ValueRequirement | None:
-    name, shape = at.variable()
-    return _below(shape[0] if shape else at.size(0, 0), f"rows of {name or at.node.name}")
+def _updated(reached: ReachedInput) -> ValueRequirement | None:
+    name, shape = reached.variable()
+    return _below(shape[0] if shape else reached.size(0, 0), f"rows of {name or reached.node.name}")
 
 
 def _count(place: int, name: str = "number of segments") -> Rule:
-    def rule(at: ReachedInput) -> ValueRequirement | None:
-        count = at.constant(place)
-        return _below(None if count is None else int(count), f"{name} of {at.called}")
+    def rule(reached: ReachedInput) -> ValueRequirement | None:
+        count = reached.constant(place)
+        return _below(None if count is None else int(count), f"{name} of {reached.called}")
 
     return rule
 
 
-def _points(at: ReachedInput, extents: Any, *, distinct: bool = False) -> ValueRequirement | None:
+def _points(reached: ReachedInput, extents: Any, *, distinct: bool = False) -> ValueRequirement | None:
     """Require an index into a tensor: along its own axis where its column is known, else along the shortest."""
     if extents is None or not len(extents) or min(extents) < 1:
         return None
-    known = at.column is not None and at.column < len(extents)
-    count = extents[at.column or 0] if known else min(extents)
-    return _below(count, f"indices of {at.called}", distinct=distinct)
+    has_column = reached.column is not None and reached.column < len(extents)
+    count = extents[reached.column or 0] if has_column else min(extents)
+    return _below(count, f"indices of {reached.called}", distinct=distinct)
 
 
 def _places_in(place: int, *, distinct: bool = False) -> Rule:
-    def rule(at: ReachedInput) -> ValueRequirement | None:
-        extents = at.constant(place)
-        return _points(at, None if extents is None else [int(n) for n in extents.reshape(-1)], distinct=distinct)
+    def rule(reached: ReachedInput) -> ValueRequirement | None:
+        extents = reached.constant(place)
+        return _points(reached, None if extents is None else [int(n) for n in extents.reshape(-1)], distinct=distinct)
 
     return rule
 
 
 def _places_of(indices: int) -> Rule:
-    def rule(at: ReachedInput) -> ValueRequirement | None:
-        shape = at.scope.shape(at.inputs[0]) or at.variable()[1]
-        long = at.size(indices, -1)
-        return None if shape is None or long is None or -1 in shape[:long] else _points(at, shape[:long])
+    def rule(reached: ReachedInput) -> ValueRequirement | None:
+        shape = reached.scope.shape(reached.inputs[0]) or reached.variable()[1]
+        long = reached.size(indices, -1)
+        return None if shape is None or long is None or -1 in shape[:long] else _points(reached, shape[:long])
 
     return rule
 
 
-def _lengths(at: ReachedInput) -> ValueRequirement | None:
-    steps = at.size(0, at.node.attr["seq_dim"].i)
-    return None if not steps else ValueRequirement(low=1, high=steps, why=f"steps of {at.called}", required=True)
+def _lengths(reached: ReachedInput) -> ValueRequirement | None:
+    steps = reached.size(0, reached.node.attr["seq_dim"].i)
+    return None if not steps else ValueRequirement(low=1, high=steps, why=f"steps of {reached.called}", required=True)
 
 
-def _ctc_lengths(at: ReachedInput) -> ValueRequirement | None:
-    steps = at.size(0, 0)
-    why = f"all steps of {at.called}, so that every label has room"
+def _ctc_lengths(reached: ReachedInput) -> ValueRequirement | None:
+    steps = reached.size(0, 0)
+    why = f"all steps of {reached.called}, so that every label has room"
     return None if not steps else ValueRequirement(low=steps, high=steps, why=why, required=True)
 
 
-def _ctc_labels(at: ReachedInput) -> ValueRequirement | None:
-    classes = at.size(0, -1)
-    return _below(None if classes is None else classes - 1, f"classes of {at.called}, without the blank")
+def _ctc_labels(reached: ReachedInput) -> ValueRequirement | None:
+    classes = reached.size(0, -1)
+    return _below(None if classes is None else classes - 1, f"classes of {reached.called}, without the blank")
 
 
-def _truth(at: ReachedInput) -> ValueRequirement | None:
-    if at.node.op == "Cast" and at.node.attr["DstT"].type != 10:  # DT_BOOL
+def _truth(reached: ReachedInput) -> ValueRequirement | None:
+    if reached.node.op == "Cast" and reached.node.attr["DstT"].type != 10:  # DT_BOOL
         return None
-    return ValueRequirement(why=f"a mask of {at.called}", specials=(0, 1))
+    return ValueRequirement(why=f"a mask of {reached.called}", specials=(0, 1))
 
 
 _ABOVE = {"Greater": (0, 1), "LessEqual": (0, 1), "GreaterEqual": (-1, 0), "Less": (-1, 0)}
@@ -194,35 +194,35 @@ _ABOVE = {"Greater": (0, 1), "LessEqual": (0, 1), "GreaterEqual": (-1, 0), "Less
 _MIRRORED = {"Greater": "Less", "Less": "Greater", "GreaterEqual": "LessEqual", "LessEqual": "GreaterEqual"}
 
 
-def _compared(at: ReachedInput) -> ValueRequirement | None:
+def _compared(reached: ReachedInput) -> ValueRequirement | None:
     """Require numbers on both sides of the compared one; for a range such as time steps, from its second to its end."""
-    other = value_interval(at.scope, at.inputs[1 - at.input])
+    other = value_interval(reached.scope, reached.inputs[1 - reached.input])
     if other is None:
         return None
-    op, why = at.node.op, f"compared by {at.called}"
+    op, why = reached.node.op, f"compared by {reached.called}"
     if op in ("Equal", "NotEqual"):
         if other[0] < other[1]:
             return ValueRequirement(low=other[0], high=other[1], why=why)
         return ValueRequirement(why=why, specials=(other[0], other[0] + 1), equal=True)
     if other[0] < other[1]:
         return ValueRequirement(low=other[0] + 1, high=other[1] + 1, why=why)
-    beside = _ABOVE[op if at.input == 0 else _MIRRORED[op]]
+    beside = _ABOVE[op if reached.input == 0 else _MIRRORED[op]]
     return ValueRequirement(why=why, specials=tuple(other[0] + by for by in beside))
 
 
-def _capped(at: ReachedInput) -> ValueRequirement | None:
+def _capped(reached: ReachedInput) -> ValueRequirement | None:
     """Require a number from 1 to the constant that it is cut to, as lengths are."""
-    other = value_interval(at.scope, at.inputs[1 - at.input])
+    other = value_interval(reached.scope, reached.inputs[1 - reached.input])
     if other is None or other[1] < 1:
         return None
-    return ValueRequirement(low=1, high=other[1], why=f"cut by {at.called}")
+    return ValueRequirement(low=1, high=other[1], why=f"cut by {reached.called}")
 
 
-def _residues(at: ReachedInput) -> ValueRequirement | None:
-    by = at.constant(1)
+def _residues(reached: ReachedInput) -> ValueRequirement | None:
+    by = reached.constant(1)
     if by is None or by.size != 1 or by < 1:
         return None
-    return ValueRequirement(low=0, high=int(4 * by) - 1, why=f"taken modulo {int(by)} by {at.called}")
+    return ValueRequirement(low=0, high=int(4 * by) - 1, why=f"taken modulo {int(by)} by {reached.called}")
 
 
 _SCATTERS = ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")
@@ -333,58 +333,58 @@ class ImpliedValues:
         plain = FeedValues(name=name, shape=shape, dtype=dtype.as_numpy_dtype.__name__)
         if dtype == tf.bool or dtype.is_complex:
             return plain
-        needs = list(self._needs_of(ScopeTensor(op, int(output or 0)), whole=dtype.is_integer))
+        needs = list(self._needs_of(ScopeTensor(op, int(output or 0)), is_integer=dtype.is_integer))
         return _choose_values(plain, needs, dtype)
 
-    def _needs_of(self, feed: ScopeTensor, *, whole: bool) -> Iterator[tuple[ValueRequirement, bool]]:
+    def _needs_of(self, feed: ScopeTensor, *, is_integer: bool) -> Iterator[tuple[ValueRequirement, bool]]:
         """Yield the requirement of each op that the numbers reach, and whether they reach it as whole numbers."""
-        stack = [(self.step, feed, _ValueTransform(whole=whole))]
-        seen: dict[tuple[int, ScopeTensor], list[_ValueTransform]] = {}
+        stack = [(self.step, feed, _ValueTransform(whole=is_integer))]
+        known_transforms: dict[tuple[int, ScopeTensor], list[_ValueTransform]] = {}
         for _ in range(_MOST):
             if not stack:
                 return
             scope, tensor, carried = stack.pop()
-            transforms = seen.setdefault((id(scope), tensor), [])
+            transforms = known_transforms.setdefault((id(scope), tensor), [])
             if carried in transforms or len(transforms) >= _EACH:
                 continue
             transforms.append(carried)
             for read in scope.readers.get(tensor, ()):
-                at = ReachedInput(scope, scope.nodes[read.node], read.input, carried.column)
-                rule = REQUIREMENTS.get((at.node.op, read.input))
-                need = rule(at) if rule is not None else None
+                reached = ReachedInput(scope, scope.nodes[read.node], read.input, carried.column)
+                rule = REQUIREMENTS.get((reached.node.op, read.input))
+                need = rule(reached) if rule is not None else None
                 if need is not None:
-                    yield carried.back(need), carried.whole or at.node.op == "Cast"
-                stack += self._onward(at, carried)
+                    yield carried.back(need), carried.whole or reached.node.op == "Cast"
+                stack += self._onward(reached, carried)
             stack += self._returned(scope, tensor, carried)
 
     def _onward(
-        self, at: ReachedInput, carried: _ValueTransform
+        self, reached: ReachedInput, carried: _ValueTransform
     ) -> Iterator[tuple[FunctionScope, ScopeTensor, _ValueTransform]]:
         """Yield the tensors to which a node passes the numbers, and their transform there."""
-        node, op = at.node, at.node.op
-        for inner, first in self.functions.called(at.scope, node.name):
+        node, op = reached.node, reached.node.op
+        for inner, first in self.functions.called(reached.scope, node.name):
             for name, number in inner.arguments.items():
-                if number == at.input - first:
+                if number == reached.input - first:
                     yield inner, ScopeTensor(name, 0), carried
-        if self.functions.loops(at.scope, node.name):
-            yield at.scope, ScopeTensor(node.name, at.input), carried
-        changed = _changed(at, carried)
+        if self.functions.loops(reached.scope, node.name):
+            yield reached.scope, ScopeTensor(node.name, reached.input), carried
+        changed = _changed(reached, carried)
         if changed is not None:
-            yield at.scope, ScopeTensor(node.name, 0), changed
+            yield reached.scope, ScopeTensor(node.name, 0), changed
             return
-        where = HANDED_ON.get((op, at.input), HANDED_ON.get((op, -1)))
+        where = HANDED_ON.get((op, reached.input), HANDED_ON.get((op, -1)))
         if where is None:
             return
         if op == "Cast":
-            whole = tf.as_dtype(node.attr["DstT"].type).is_integer
-            carried = replace(carried, whole=carried.whole or whole)
+            is_integer = tf.as_dtype(node.attr["DstT"].type).is_integer
+            carried = replace(carried, whole=carried.whole or is_integer)
         if op in ("Select", "SelectV2", "Merge"):
             carried = replace(carried, perhaps=carried.perhaps or carried.changed)
         if op in ("Pack", "ConcatV2"):
-            carried = replace(carried, column=_column(at))
-        outputs = {"first": [0], "same": [at.input]}.get(where)
+            carried = replace(carried, column=_column(reached))
+        outputs = {"first": [0], "same": [reached.input]}.get(where)
         for k in outputs if outputs is not None else range(self.functions.outputs(node)):
-            yield at.scope, ScopeTensor(node.name, k), carried
+            yield reached.scope, ScopeTensor(node.name, k), carried
 
     def _returned(
         self, scope: FunctionScope, tensor: ScopeTensor, carried: _ValueTransform
@@ -404,13 +404,15 @@ class ImpliedValues:
 
 def _choose_values(plain: FeedValues, needs: list[tuple[ValueRequirement, bool]], dtype: Any) -> FeedValues:
     """Return a range that every op takes; where ops only compare, the numbers that they compare with."""
-    needs = [(a, whole) for a, whole in needs if not a.perhaps] or needs
+    needs = [(a, is_integer) for a, is_integer in needs if not a.perhaps] or needs
     if not dtype.is_integer:  # as whole numbers only where the step makes them such
-        masked = {a.specials[0] for a, whole in needs if a.specials and a.equal and not whole}
-        needs = [(a, whole) for a, whole in needs if whole]
+        masked = {a.specials[0] for a, is_integer in needs if a.specials and a.equal and not is_integer}
+        needs = [(a, is_integer) for a, is_integer in needs if is_integer]
         if not needs:
             return replace(plain, specials=tuple(sorted(masked)))
-    needs = [(replace(a, specials=tuple(v for v in a.specials if v.is_integer())), whole) for a, whole in needs]
+    needs = [
+        (replace(a, specials=tuple(v for v in a.specials if v.is_integer())), is_integer) for a, is_integer in needs
+    ]
     # Requirements come before hints: an index beyond a table fails the step, while a comparison only makes some
     # values more interesting.
     required = [a for a, _ in needs if a.required and (a.low is not None or a.high is not None)]
@@ -452,29 +454,29 @@ def _intersect(
     )  # fmt: skip
 
 
-def _column(at: ReachedInput) -> int | None:
+def _column(reached: ReachedInput) -> int | None:
     """Return the index of a number in its row where numbers are packed into rows."""
-    shape = at.scope.shape(ScopeTensor(at.node.name, 0))
+    shape = reached.scope.shape(ScopeTensor(reached.node.name, 0))
     if shape is None:
         return None
-    if at.node.op == "Pack":
-        last = at.node.attr["axis"].i in (-1, len(shape) - 1)
-        return at.input if last else None
-    axis = at.constant(len(at.inputs) - 1)
+    if reached.node.op == "Pack":
+        last = reached.node.attr["axis"].i in (-1, len(shape) - 1)
+        return reached.input if last else None
+    axis = reached.constant(len(reached.inputs) - 1)
     last = axis is not None and int(axis) in (-1, len(shape) - 1)
-    alone = all(at.size(k, -1) == 1 for k in range(len(at.inputs) - 1))
-    return at.input if last and alone else None
+    alone = all(reached.size(k, -1) == 1 for k in range(len(reached.inputs) - 1))
+    return reached.input if last and alone else None
 
 
-def _changed(at: ReachedInput, carried: _ValueTransform) -> _ValueTransform | None:
+def _changed(reached: ReachedInput, carried: _ValueTransform) -> _ValueTransform | None:
     """Return the transform behind an arithmetic op with known operands; None for other ops and unknown operands."""
-    op = at.node.op
-    first = at.input == 0
+    op = reached.node.op
+    first = reached.input == 0
     if op in ("Relu", "Relu6") or (op == "ClipByValue" and first):
         return replace(carried, floored=True, capped=carried.capped or op != "Relu")
     if op not in ("Add", "AddV2", "Sub", "Mul", "FloorDiv", "Maximum", "Minimum"):
         return None
-    other = value_interval(at.scope, at.inputs[1 - at.input])
+    other = value_interval(reached.scope, reached.inputs[1 - reached.input])
     one_way = first or op not in ("Sub", "FloorDiv")
     if other is None or not one_way or (op in ("Mul", "FloorDiv") and not 0 < other[0] == other[1]):
         return None

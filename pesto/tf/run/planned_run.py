@@ -119,7 +119,7 @@ class StepDriver:
             opened_s = time.perf_counter() - began
             session.run(self.step.graph.get_operation_by_name(self.step.init))
             rng = np.random.default_rng(SEED)
-            losses, seconds, metadata, kept, finite = [], [], [], [], True
+            losses, seconds, metadata, fetched_values, finite = [], [], [], [], True
             for k in range(WARMUP + self.steps):
                 extra = {}
                 if traced and k < WARMUP:
@@ -133,14 +133,14 @@ class StepDriver:
                 # Digests instead of tensors: all steps of all runs are compared bit for bit without keeping their
                 # numbers.
                 losses.append(_digests(fetched))
-                kept += [fetched] if self.keep else []
+                fetched_values += [fetched] if self.keep else []
                 finite = finite and _finite(fetched)
                 metadata += [extra["run_metadata"]] if extra else []
             values = session.run(dict(self.values))
         return RunRecord(
             losses=tuple(losses), variables=_digests(values), finite=finite and _finite(values),
             seconds=tuple(seconds[WARMUP:]), opened_s=opened_s, traced=tuple(metadata),
-            kept=(*kept, values) if self.keep else (),
+            kept=(*fetched_values, values) if self.keep else (),
         )  # fmt: skip
 
     def stock_open_s(self) -> float:
@@ -313,7 +313,7 @@ def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: Apply
         tf.config.experimental.enable_op_determinism()
     reference = _unless_too_large(lambda: _reference(drive))
     planned, expected, findings = _run_by_plan(plan, drive, options)
-    seen = _check_traces(planned, expected, findings)
+    trace_fields = _check_traces(planned, expected, findings)
     # The same ops in the same order on one device: if results differ from the plan's, the placement is at fault, not
     # the order.
     single = _unless_too_large(lambda: _run_by_plan(_on_single_device(plan, wanted), drive, options)[0])
@@ -328,7 +328,7 @@ def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: Apply
             f"the step without a plan as TensorFlow runs it by itself (Grappler on, {kernels}, threads as it likes)"
         )
     return PlannedRunResult(
-        **seen,
+        **trace_fields,
         **compared,
         reference=STOCK if drive.keep else UNPLACED, reference_is=reference_is,
         finite=planned.finite, single_equal=_equal(single, bits), unordered_equal=_equal(unordered, bits),
@@ -416,8 +416,8 @@ def _misplaced_ops(stats: Any, expected: ExpectedPlacement) -> list[str]:
     for device in stats.dev_stats:
         if partitions.is_duplicate_device(device.device):
             continue
-        here = tf.DeviceSpec.from_string(device.device)
-        right = [covers(target, here) for target in placement.devices]
+        actual = tf.DeviceSpec.from_string(device.device)
+        right = [covers(target, actual) for target in placement.devices]
         for entry in device.node_stats:
             i = index.get(entry.node_name)
             if i is not None and right[placement.device[i]]:

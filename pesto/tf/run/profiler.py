@@ -182,8 +182,8 @@ def trimmed_mean(samples: Samples) -> tuple[Floats, Floats]:
     """
     order = np.sort(samples, axis=0)  # NaN goes last
     count = (~np.isnan(samples)).sum(axis=0)
-    kept = count - np.where(count > 1, np.maximum(1, np.ceil(DROPPED * count)), 0)
-    order[np.arange(len(samples))[:, None] >= kept] = np.nan
+    kept_count = count - np.where(count > 1, np.maximum(1, np.ceil(DROPPED * count)), 0)
+    order[np.arange(len(samples))[:, None] >= kept_count] = np.nan
     return _mean(order), _spread(order)
 
 

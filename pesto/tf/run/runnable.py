@@ -92,8 +92,8 @@ def start_batch(session: Any, step: RunnableStep, rng: np.random.Generator) -> d
     """Draw a batch, give the step's iterators their part of it, and return the feeds of the step's run."""
     values, start = dict(step.feed(rng)), step.batch_start
     if start is not None:
-        given = {placeholder: values.pop(tensor) for tensor, placeholder in start.fed.items()}
-        session.run(step.graph.get_operation_by_name(start.op), given)
+        iterator_feeds = {placeholder: values.pop(tensor) for tensor, placeholder in start.fed.items()}
+        session.run(step.graph.get_operation_by_name(start.op), iterator_feeds)
     return values
 
 
@@ -134,7 +134,7 @@ def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
             iterators.setdefault(handle.name, i)
     refuse_waiting(nodes, captured.source, {*starts, *iterators})
     refuse_empty_tables(nodes, captured.graph_def, captured.source, starts)
-    given: dict[str, Any] = {}
+    initial_values: dict[str, Any] = {}
     drawn: list[FeedValues] = []
     implied = ImpliedValues.of(nodes)
     graph = tf.Graph()
@@ -161,14 +161,14 @@ def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
                         "inside pesto.apply(plan), which places and verifies the step there",
                     )
                 if node.name in captured.values:
-                    given[name] = np.asarray(captured.values[node.name])
+                    initial_values[name] = np.asarray(captured.values[node.name])
                 else:
                     shape = _static(nodes.shapes[i][0])
                     drawn.append(implied.feed(node.name, shape, tf.as_dtype(nodes.dtypes[i][0])))
         batch_start = _batch_start(graph, nodes, iterators, implied, drawn)
         init = tf.group(*assigned, *map(graph.get_operation_by_name, starts.values()), name="pesto_init")
     return CapturedRunnable(
-        graph=graph, fetches=captured.fetches, init=init.name, given=given, feed_values=tuple(drawn),
+        graph=graph, fetches=captured.fetches, init=init.name, given=initial_values, feed_values=tuple(drawn),
         batch_start=batch_start,
     )  # fmt: skip
 
@@ -195,11 +195,11 @@ def _batch_start(
     return BatchStart(op=tf.group(*starts, name="pesto_batch/start").name, fed=fed)
 
 
-def _add_starts(program: Any, whole: Any) -> dict[str, str]:
+def _add_starts(program: Any, full_graph: Any) -> dict[str, str]:
     """Add the ops that initialise the step's tables and iterators, with all that they need; return {handle: op}."""
-    inside, by_name = {node.name for node in program.node}, {node.name: node for node in whole.node}
+    inside, by_name = {node.name for node in program.node}, {node.name: node for node in full_graph.node}
     started: dict[str, str] = {}
-    for node in whole.node:
+    for node in full_graph.node:
         slot = _STARTS.get(node.op)
         handle = "" if slot is None else producer(node.input[slot].partition(":")[0])
         if handle in inside and handle not in started:
@@ -231,10 +231,10 @@ def _repeatable(nodes: StepNodes) -> Any:
         # `_class` stays where it binds ops with references, as in `colocation_groups`: the graph is the planned
         # one.
         if "_class" in node.attr:
-            kept = [c for c in node.attr["_class"].list.s if c.removeprefix(_LOCATION) in names]
+            colocations = [c for c in node.attr["_class"].list.s if c.removeprefix(_LOCATION) in names]
             del node.attr["_class"].list.s[:]
-            if kept and nodes.signatures.has_ref(node):
-                node.attr["_class"].list.s.extend(kept)
+            if colocations and nodes.signatures.has_ref(node):
+                node.attr["_class"].list.s.extend(colocations)
             else:
                 del node.attr["_class"]
     return graph_def
@@ -334,17 +334,17 @@ def use_batch(step: RunnableStep, batch: Batch | None) -> RunnableStep:
             )
 
     if isinstance(batch, Path):
-        given: Mapping[str, Any] = read_batch(batch, check)
+        named_arrays: Mapping[str, Any] = read_batch(batch, check)
     else:
-        given = {name: np.asarray(array) for name, array in batch.items()}
-        for name, array in given.items():
+        named_arrays = {name: np.asarray(array) for name, array in batch.items()}
+        for name, array in named_arrays.items():
             check(name, array.shape, array.dtype)
-    if not given:
+    if not named_arrays:
         raise InputError.build(
             "there is no array", where=origin, remedy=f"name arrays as the feeds are: {_names(feeds)}"
         )
     arrays = {}
-    for full, array in given.items():
+    for full, array in named_arrays.items():
         name = full.removesuffix(":0")
         if feeds[name].dtype == "object":
             texts = [text.encode() if isinstance(text, str) else text for text in array.ravel().tolist()]
@@ -370,7 +370,7 @@ def refuse_waiting(nodes: StepNodes, source: str, started: Collection[str] = ())
     One that the step fills itself is left alone, and an iterator among `started`, which the graph has an op for.
     """
     library = nodes.signatures.library
-    stack, seen, every = [nodes.defs], set[str](), []
+    stack, visited, every = [nodes.defs], set[str](), []
     while stack:
         for node in stack.pop():
             every.append(node)
@@ -378,8 +378,8 @@ def refuse_waiting(nodes: StepNodes, source: str, started: Collection[str] = ())
                 continue  # a dataset's functions run in its own threads
             for value in node.attr.values():
                 for function in [value.func, *value.list.func]:
-                    if function.name in library and function.name not in seen:
-                        seen.add(function.name)
+                    if function.name in library and function.name not in visited:
+                        visited.add(function.name)
                         stack.append(library[function.name].node_def)
     types = {node.op for node in every}
     for node in every:
@@ -401,12 +401,12 @@ def refuse_waiting(nodes: StepNodes, source: str, started: Collection[str] = ())
             )
 
 
-def refuse_empty_tables(nodes: StepNodes, whole: Any, source: str, started: Mapping[str, str]) -> None:
+def refuse_empty_tables(nodes: StepNodes, program: Any, source: str, started: Mapping[str, str]) -> None:
     """Raise InputError for a lookup table of the step that nothing fills, or that is filled from a missing file.
 
-    whole: the GraphDef of the program. started: handle -> name of the op that fills it.
+    program: the GraphDef of the program. started: handle -> name of the op that fills it.
     """
-    by_name = {node.name: node for node in whole.node}
+    by_name = {node.name: node for node in program.node}
     for i, node in enumerate(nodes.defs):
         if node.op in _TABLES:
             reader = next((nodes.defs[j] for j, taken in enumerate(nodes.inputs) if (i, 0) in taken), node)
@@ -415,7 +415,7 @@ def refuse_empty_tables(nodes: StepNodes, whole: Any, source: str, started: Mapp
                 # A program may fill the table by an op that needs a feed.
                 fills = (
                     n
-                    for n in whole.node
+                    for n in program.node
                     if n.op.startswith(_FILLS) and producer(n.input[0].partition(":")[0]) == node.name
                 )
                 fill = next(fills, None)

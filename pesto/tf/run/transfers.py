@@ -78,11 +78,11 @@ def measure_transfers(
             remedy="name others",
         ) from error
     took = _transfers(np.array(watched_passes.samples), np.array(few))
-    there, back = (
-        Samples(source=here, target=far, sizes=np.array(sizes), alone=took[k], both=took[2], twice=took[3 + k])
-        for k, (here, far) in enumerate(((pair.one, pair.other), (pair.other, pair.one)))
+    forth, back = (
+        Samples(source=near, target=far, sizes=np.array(sizes), alone=took[k], both=took[2], twice=took[3 + k])
+        for k, (near, far) in enumerate(((pair.one, pair.other), (pair.other, pair.one)))
     )
-    return there, back, watched_passes
+    return forth, back, watched_passes
 
 
 def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
@@ -96,9 +96,9 @@ def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
             continue
         # A link of the chain contains the op that sends and the wait for the answer besides the transfer. Both take as
         # long whatever the size; they are measured by chains of their own, of which a low quantile is subtracted.
-        there, back, answers = (float(np.quantile(seconds[k][sizes], LOW)) for k in range(5, 8))
-        answer = max(answers - (there + back) / 2, 0.0) / 2
-        for k, rest in enumerate((there, back, (there + back) / 2, there, back)):
+        forth, back, answers = (float(np.quantile(seconds[k][sizes], LOW)) for k in range(5, 8))
+        answer = max(answers - (forth + back) / 2, 0.0) / 2
+        for k, rest in enumerate((forth, back, (forth + back) / 2, forth, back)):
             transfers[k, sizes] = seconds[k, sizes] - rest - answer
     return np.maximum(transfers, 0.0)
 

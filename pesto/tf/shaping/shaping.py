@@ -95,12 +95,12 @@ def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
     """Return the ops of `graph`, which was built of `nodes`."""
     signatures = op_signatures(nodes)
     number = {signature: k for k, signature in enumerate(dict.fromkeys(signatures))}
-    edges = [(p, k, i, at) for i, given in enumerate(nodes.inputs) for at, (p, k) in enumerate(given)]
+    edges = [(p, k, i, slot) for i, inputs in enumerate(nodes.inputs) for slot, (p, k) in enumerate(inputs)]
     src, output, dst, place = np.array(edges, dtype=np.int64).reshape(-1, 4).T
     root = resource_origins(nodes)
     handle = [i for i, of in enumerate(root) if i in of]
     variable = {i: v for v, i in enumerate(handle)}
-    uses = [(i, at, variable[root[p][k]]) for p, k, i, at in edges if root[p][k] >= 0]
+    uses = [(i, slot, variable[root[p][k]]) for p, k, i, slot in edges if root[p][k] >= 0]
     use_op, use_input, use_variable = np.array(uses, dtype=np.int64).reshape(-1, 3).T
     return TypedGraph(
         names=tuple(node.name for node in nodes.defs),
@@ -110,8 +110,8 @@ def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
         output=output,
         dst=dst,
         input=place,
-        control_src=ints([p for i, given in enumerate(nodes.controls) for p in given]),
-        control_dst=ints([i for i, given in enumerate(nodes.controls) for _ in given]),
+        control_src=ints([p for i, inputs in enumerate(nodes.controls) for p in inputs]),
+        control_dst=ints([i for i, inputs in enumerate(nodes.controls) for _ in inputs]),
         handle=ints(handle),
         tie=ints(tied_variables(signatures, nodes.inputs, uses, len(handle))),
         use_op=use_op,
@@ -152,8 +152,10 @@ def op_signatures(nodes: StepNodes) -> list[Signature]:
             for name, value in node.attr.items()
             if name[0] != "_" and name not in _OWN and (kind := value.WhichOneof("value")) in _READ
         }
-        made = Signature(node.op, tuple(sorted(attributes.items())), inputs, outputs, bounded if any(bounded) else ())
-        signatures.append(same.setdefault(made, made))
+        signature = Signature(
+            node.op, tuple(sorted(attributes.items())), inputs, outputs, bounded if any(bounded) else ()
+        )
+        signatures.append(same.setdefault(signature, signature))
     return signatures
 
 
@@ -180,8 +182,8 @@ def _size(
     if isinstance(size, KnownShape):
         return size.extents, ()
     if isinstance(size, BoundedShape):
-        known = size.known
-        return size.upper_bound, (RANK,) if known is None else tuple(d for d, n in enumerate(known) if n < 0)
+        is_known = size.known
+        return size.upper_bound, (RANK,) if is_known is None else tuple(d for d, n in enumerate(is_known) if n < 0)
     return None, ()
 
 
@@ -233,10 +235,10 @@ def constants(nodes: StepNodes) -> dict[Tensor, Any]:
                 value = {"Size": prod(size), "Rank": len(size)}.get(node.op, size)
                 values[i, k] = np.asarray(value, dtype=dtype)
     # Nodes that make whole numbers, few of them, of values that are known.
-    known, folded = set(values), []
+    evaluated, folded = set(values), []
     for i, node in enumerate(nodes.defs):
         sources = nodes.inputs[i]
-        if not sources or (i, 0) in known or any(tensor not in known for tensor in sources):
+        if not sources or (i, 0) in evaluated or any(tensor not in evaluated for tensor in sources):
             continue
         few = all(t in _WHOLE_NUMBERS for t in nodes.dtypes[i]) and all(
             size is not None and -1 not in size and prod(size) <= MOST for size in nodes.upper_bounds(i)
@@ -244,7 +246,7 @@ def constants(nodes: StepNodes) -> dict[Tensor, Any]:
         definition = op_def(node.op)
         if few and definition is not None and not definition.is_stateful:
             folded.append(i)
-            known.update((i, k) for k in range(len(nodes.dtypes[i])))
+            evaluated.update((i, k) for k in range(len(nodes.dtypes[i])))
     return values | _evaluated(nodes, values, folded)
 
 
@@ -253,8 +255,8 @@ def _evaluated(nodes: StepNodes, values_known: dict[Tensor, Any], folded: list[i
     if not folded:
         return {}
     inside, program = set(folded), graph_pb2.GraphDef()
-    given = {t: f"given/{t[0]}/{t[1]}" for i in folded for t in nodes.inputs[i] if t[0] not in inside}
-    for tensor, name in given.items():
+    placeholder_names = {t: f"given/{t[0]}/{t[1]}" for i in folded for t in nodes.inputs[i] if t[0] not in inside}
+    for tensor, name in placeholder_names.items():
         node = program.node.add(name=name, op="Const")
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values_known[tensor]))
         node.attr["dtype"].type = node.attr["value"].tensor.dtype
@@ -263,13 +265,13 @@ def _evaluated(nodes: StepNodes, values_known: dict[Tensor, Any], folded: list[i
         for name, attribute in nodes.defs[i].attr.items():
             if not name.startswith("_"):
                 node.attr[name].CopyFrom(attribute)
-        node.input.extend(f"made/{p}:{k}" if p in inside else given[p, k] for p, k in nodes.inputs[i])
-    made = [(i, k) for i in folded for k in range(len(nodes.dtypes[i]))]
+        node.input.extend(f"made/{p}:{k}" if p in inside else placeholder_names[p, k] for p, k in nodes.inputs[i])
+    outputs = [(i, k) for i in folded for k in range(len(nodes.dtypes[i]))]
     with tf.Graph().as_default() as graph, tf.device("/CPU:0"):
         tf.import_graph_def(program, name="")
         with tf.compat.v1.Session(graph=graph) as session:
-            values = session.run([f"made/{i}:{k}" for i, k in made])
-    return dict(zip(made, values, strict=True))
+            values = session.run([f"made/{i}:{k}" for i, k in outputs])
+    return dict(zip(outputs, values, strict=True))
 
 
 def tied_variables(
@@ -284,8 +286,8 @@ def tied_variables(
     step = _UpdateFlow(signatures, inputs, uses)
     sets = _VariableSets(variables, [v for v in range(variables) if v not in step.slots])
     taken: dict[tuple[int, Shape | None], int] = {}
-    for op, at, v in uses:
-        sets.join(taken.setdefault((op, signatures[op].inputs[at].shape), v), v)
+    for op, slot, v in uses:
+        sets.join(taken.setdefault((op, signatures[op].inputs[slot].shape), v), v)
     pairs = step.pairs()
     for written, read in sorted(pairs, key=lambda pair: (pair[0] in step.slots, pair)):
         if written in step.slots or read in step.slots:
@@ -325,15 +327,15 @@ class _UpdateFlow:
         self.shape: dict[int, Shape | None] = {}
         self.others: set[int] = set()
         """Variables that an op takes which neither hands on its value nor updates it alone."""
-        for op, at, v in uses:
-            self.shape[v] = signatures[op].inputs[at].shape
+        for op, slot, v in uses:
+            self.shape[v] = signatures[op].inputs[slot].shape
             if not signatures[op].outputs:
                 self.written_by[op].append(v)
             elif op not in self.read_of:
                 self.others.add(v)
         self.readers: dict[int, list[int]] = defaultdict(list)
-        for op, given in enumerate(inputs):
-            for p, _ in given:
+        for op, op_inputs in enumerate(inputs):
+            for p, _ in op_inputs:
                 self.readers[p].append(op)
 
     @cached_property
@@ -346,13 +348,13 @@ class _UpdateFlow:
         return frozenset(v for v in updated if self.shape[v] and self._serves_updates(reads[v], self.shape[v]))
 
     def _serves_updates(self, reads: list[int], shape: Shape | None) -> bool:
-        seen, left = set(reads), list(reads)
+        visited, left = set(reads), list(reads)
         while left:
             after = self.readers[left.pop()]
             if not after or not all(op in self.written_by or self._elementwise(op, shape) for op in after):
                 return False
-            more = {op for op in after if op not in self.written_by} - seen
-            seen |= more
+            more = {op for op in after if op not in self.written_by} - visited
+            visited |= more
             left += more
         return True
 
@@ -361,17 +363,19 @@ class _UpdateFlow:
         pairs = set()
         for op, written in self.written_by.items():
             for v in written:
-                shape, seen, left = self.shape[v], {op}, [op] if self.shape[v] else []
+                shape, visited, left = self.shape[v], {op}, [op] if self.shape[v] else []
                 while left:
                     for p, _ in self.inputs[left.pop()]:
                         read = self.read_of.get(p)
                         if read is not None and read != v and self.shape[read] == shape:
                             pairs.add((v, read))
-                        elif read is None and p not in seen and self._elementwise(p, shape):
-                            seen.add(p)
+                        elif read is None and p not in visited and self._elementwise(p, shape):
+                            visited.add(p)
                             left.append(p)
         return pairs
 
     def _elementwise(self, op: int, shape: Shape | None) -> bool:
         signature = self.signatures[op]
-        return signature.type in CLASSES["elementwise"] and all(given == shape for given, _ in signature.outputs)
+        return signature.type in CLASSES["elementwise"] and all(
+            output_shape == shape for output_shape, _ in signature.outputs
+        )

@@ -39,10 +39,10 @@ def step_object(reference: str) -> Any:
     """
     module_name, _, attribute = reference.partition(":")
     report_phase(f"importing {shown(module_name)}")
-    here = str(Path.cwd())
-    added = here not in sys.path
+    folder = str(Path.cwd())
+    added = folder not in sys.path
     if added:
-        sys.path.insert(0, here)
+        sys.path.insert(0, folder)
     try:
         with _one_line_errors(reference, "importing it"):
             module = importlib.import_module(module_name)
@@ -51,8 +51,8 @@ def step_object(reference: str) -> Any:
             f"function {shown(reference)}: no module {error.name!r}", remedy="check the name, or set PYTHONPATH"
         ) from error
     finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
+        if added and folder in sys.path:
+            sys.path.remove(folder)
     step: Any = module
     for part in attribute.split("."):
         near = get_close_matches(part, dir(step), n=1)

@@ -33,7 +33,7 @@ def keras_step(
         raise InputError.build(
             f"keras {name}: its inputs are unknown", remedy="add an Input layer, or give (model, (x, y))"
         )
-    given = _fitted_specs(model, batch) if data is None else _specs(model, data, batch)
+    batch_specs = _fitted_specs(model, batch) if data is None else _specs(model, data, batch)
     if is_keras_2(model):
         where = f"keras {model.name}"
         if cut is not None:
@@ -50,8 +50,8 @@ def keras_step(
                 remedy="record the step as it runs: with pesto.record(batch=32) as step: model.fit(x, y); "
                 "pesto.solve(step.graph, ...) plans it",
             )
-        return function, (tf.data.IteratorSpec(given),)
-    build_variables(model, given)
+        return function, (tf.data.IteratorSpec(batch_specs),)
+    build_variables(model, batch_specs)
     train = model.train_step if cut is None else train_in_micro_batches(model, cut)
 
     @tf.autograph.experimental.do_not_convert
@@ -59,7 +59,7 @@ def keras_step(
         # As fit does: under the default strategy it calls train_step with autograph off.
         return default.run(train, args=(data,))
 
-    return step, (given,)
+    return step, (batch_specs,)
 
 
 def check_compiled(model: Any) -> None:

@@ -133,9 +133,9 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
         first, *rest = spec.shape.as_list()
         return tf.TensorSpec([batch if first is None else first, *rest], spec.dtype, spec.name)
 
-    given = tf.nest.map_structure(with_batch, list(specs))
+    arguments = tf.nest.map_structure(with_batch, list(specs))
     try:
-        graph = traceable.get_concrete_function(*given).graph
+        graph = traceable.get_concrete_function(*arguments).graph
     except PestoError:
         raise
     except Exception as error:  # whatever the user's code raises
@@ -150,7 +150,7 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     # functions run as plain Python. Where the user's code does not allow that, their bodies are inlined in the
     # GraphDef.
     step, calls = capture_func_graph(graph, label), called_functions(graph)
-    again = retrace_inline(traceable, given) if calls else None
+    again = retrace_inline(traceable, arguments) if calls else None
     return replace(step if again is None else capture_func_graph(again, label), calls=calls)
 
 
@@ -167,16 +167,16 @@ def capture_func_graph(graph: Any, source: str) -> CapturedStep:
     taken: dict[str, int] = {}
     for node in graph_def.node:
         value: Any = values.get(node.name) if node.op == "Placeholder" else None
-        known = handle_shape(value) if hasattr(value, "numpy") and value.dtype == tf.resource else None
-        if known is not None:
+        shape = handle_shape(value) if hasattr(value, "numpy") and value.dtype == tf.resource else None
+        if shape is not None:
             handle = _handle(node.name, "VarHandleOp", unique_name(variable_name(value) or node.name, taken))
-            handle.attr["dtype"].type = known[0]
-            handle.attr["shape"].shape.CopyFrom(known[1])
+            handle.attr["dtype"].type = shape[0]
+            handle.attr["shape"].shape.CopyFrom(shape[1])
             node.CopyFrom(handle)
     outputs = [t.op.name for t in graph.outputs if t is not None]
     effects = [op.name for op in graph.control_outputs]
     names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
-    divided = divide_branches(graph_def, whole=outputs)
+    divided = divide_branches(graph_def, undivided=outputs)
     if divided:
         replace_branches(graph_def, divided)
         names = redirect_names(names, divided)
@@ -275,15 +275,15 @@ def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Ca
     With `EVERYTHING` to all of them. Branch ops are divided, but those that are fetched. Raise InputError, which names
     them, for several where none is fetched.
     """
-    whole = infer_shapes(graph_def)
+    inferred = infer_shapes(graph_def)
     if not fetches:
-        check_sinks(whole, source)
+        check_sinks(inferred, source)
     names = checked_fetches(
-        fetches if fetches and tuple(fetches) != EVERYTHING else sinks(whole),
-        {node.name: len(node.attr["_output_shapes"].list.shape) for node in whole.node},
+        fetches if fetches and tuple(fetches) != EVERYTHING else sinks(inferred),
+        {node.name: len(node.attr["_output_shapes"].list.shape) for node in inferred.node},
         source,
     )
-    divided, _ = divide_program(whole, lambda name, _: name not in names)
+    divided, _ = divide_program(inferred, lambda name, _: name not in names)
     return capture_step(divided, names, source)
 
 

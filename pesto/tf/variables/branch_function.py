@@ -111,15 +111,15 @@ class BranchFunction:
 
     def before(self, name: str) -> Iterator[str]:
         """Yield the nearest changes of variables that a node waits for; itself if it is one."""
-        seen, stack = {name}, [name]
+        visited, stack = {name}, [name]
         while stack:
             current = stack.pop()
             if current in self.effects:
                 yield current
                 continue
             for other in map(source_node, self.nodes[current].input):
-                if other in self.nodes and other not in seen:
-                    seen.add(other)
+                if other in self.nodes and other not in visited:
+                    visited.add(other)
                     stack.append(other)
 
 
@@ -130,7 +130,7 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
     """
     slot = dict(zip((a.name for a in function.signature.input_arg), slots, strict=True))
     nodes, results = _without_passes(function)
-    held: dict[str, frozenset[int]] = {}
+    effects_by_node: dict[str, frozenset[int]] = {}
     plain: dict[str, int] = {}
     effects = set()
     for name, node in nodes.items():
@@ -141,12 +141,14 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
         if node.op == "ReadVariableOp":
             plain[name] = taken[0]
         elif taken:
-            held[name] = frozenset(taken.values())
+            effects_by_node[name] = frozenset(taken.values())
             written = (node.op not in READS if node.op not in (*FLOW, *CALLS) else
                        any(bodies.fate(node, k).written for k in taken))  # fmt: skip
             if written:
                 effects.add(name)
-    branch = BranchFunction(function, bodies.signatures, nodes, results, slot, held, frozenset(effects), plain)
+    branch = BranchFunction(
+        function, bodies.signatures, nodes, results, slot, effects_by_node, frozenset(effects), plain
+    )
     behind: dict[int, list[set[str]]] = {}
     for change in effects:
         ancestors, stack = {change}, [change]
@@ -155,18 +157,18 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
                 if other in nodes and other not in ancestors:
                     ancestors.add(other)
                     stack.append(other)
-        for variable in held[change]:
+        for variable in effects_by_node[change]:
             behind.setdefault(variable, []).append(ancestors)
     # A read that is not an ancestor of every change of its variable may have to see a changed value, so it must stay
     # with the variable; all others read the value from before the branch and can move.
     late = {name for name, of in plain.items() if not all(name in ancestors_of for ancestors_of in behind.get(of, ()))}
-    held |= {name: frozenset([plain.pop(name)]) for name in late}
+    effects_by_node |= {name: frozenset([plain.pop(name)]) for name in late}
     for name, node in nodes.items():
         inputs = [source_node(text) for text in node.input if text[0] != "^"]
-        own = held.get(name, frozenset[int]())
+        own = effects_by_node.get(name, frozenset[int]())
         branch.needs[name] = own.union(*(branch.needs[i] for i in inputs if i in branch.needs))
-        given = {f"{slot[i]}": sizes[slot[i]] for i in inputs if i in slot}
-        large = [number for number, elements in given.items() if elements is None or elements > SMALL]
+        argument_sizes = {f"{slot[i]}": sizes[slot[i]] for i in inputs if i in slot}
+        large = [number for number, elements in argument_sizes.items() if elements is None or elements > SMALL]
         both = sorted({*large, *(s for i in inputs if i in branch.sources for s in branch.sources[i])})
         # Two large sources are enough to know that a node combines several; the full sets would be quadratic.
         branch.sources[name] = frozenset(both[:2])
@@ -307,16 +309,16 @@ class VariableParts:
             # variable is computed once, in the shared branch op.
             several = {name for name, parts in users.items() if len(parts) > 1}
             for part in self.parts:
-                kept = self.kept[part, b] = branch.cone(roots[part], several)
-                read = [text for name in branch.nodes if name in kept for text in data_inputs(branch.nodes[name])]
+                part_nodes = self.kept[part, b] = branch.cone(roots[part], several)
+                read = [text for name in branch.nodes if name in part_nodes for text in data_inputs(branch.nodes[name])]
                 if branch.results and part == self.find(RESULT):
                     read += branch.results
                 for text in read:
                     if source_node(text) in several:
                         self.users[b].setdefault(text, set()).add(part)
-                for name in kept:
+                for name in part_nodes:
                     for text in branch.nodes[name].input:
-                        if text[0] == "^" and text[1:] not in kept:
+                        if text[0] == "^" and text[1:] not in part_nodes:
                             others = {self.part_of(branch, earlier) for earlier in branch.before(text[1:])}
                             self.order.update((other, part) for other in others if other != part)
 
@@ -351,9 +353,9 @@ class VariableParts:
     def _merge_slots(self) -> bool:
         """Join a variable's part with the one other part that reads it; return True if there was any."""
         readers: dict[int, set[int]] = {}
-        for (part, b), kept in self.kept.items():
+        for (part, b), part_nodes in self.kept.items():
             for name, variable in self.branches[b].reads.items():
-                if name in kept and self.sizes[variable] != 1 and self.find(variable) in self.parts:
+                if name in part_nodes and self.sizes[variable] != 1 and self.find(variable) in self.parts:
                     readers.setdefault(variable, set()).add(part)
         joined = False
         for variable, parts in readers.items():
@@ -365,14 +367,14 @@ class VariableParts:
 
 
 def _reached(after: Mapping[int, set[int]], start: int) -> set[int]:
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack = [start]
     while stack:
         for other in after[stack.pop()]:
-            if other not in seen:
-                seen.add(other)
+            if other not in visited:
+                visited.add(other)
                 stack.append(other)
-    return seen
+    return visited
 
 
 SHARED, READ = "pesto_shared", "pesto_read"
@@ -404,22 +406,22 @@ class PartFunction:
 
     @classmethod
     def of(
-        cls, parts: VariableParts, number: int, kept: set[str], part: int | None, shared: Mapping[str, int]
+        cls, parts: VariableParts, number: int, part_nodes: set[str], part: int | None, shared: Mapping[str, int]
     ) -> "PartFunction":
-        """Return the function of a part (None for the shared one) with the nodes `kept`; others make `shared`."""
+        """Return the function of a part (None for the shared one) with the nodes `part_nodes`; others make `shared`."""
         branch = parts.branches[number]
         own = {v for v in parts.above if parts.find(v) == part} if part is not None else set[int]()
-        outside = {name: v for name, v in branch.reads.items() if name in kept and v not in own}
+        outside = {name: v for name, v in branch.reads.items() if name in part_nodes and v not in own}
         built = cls(branch, number, outside, shared)
         for name in branch.nodes:
-            if name in outside and name in kept:
+            if name in outside and name in part_nodes:
                 built.reads[outside[name]] = branch.nodes[name]
-            elif name in kept:
+            elif name in part_nodes:
                 node = copy_node(branch.nodes[name])
                 data, waits = [built.renamed(text) for text in data_inputs(node)], set[str]()
                 controls = [text[1:] for text in node.input if text[0] == "^"] if part is not None else []
                 for control in controls:
-                    if control in kept:
+                    if control in part_nodes:
                         waits |= set() if control in outside else {control}
                     elif control not in outside:
                         # A node of another part stands for the changes of this part that it waits for.
@@ -460,26 +462,26 @@ class PartFunction:
     ) -> Any:
         """Return the FunctionDef with these arguments: numbers of slots, (number, data type) of reads and values."""
         old = self.branch.function
-        made = type(old)()
-        made.signature.name = name
+        function = type(old)()
+        function.signature.name = name
         for key, attr in old.attr.items():
             if key != "_input_shapes":
-                made.attr[key].CopyFrom(attr)
+                function.attr[key].CopyFrom(attr)
         place = {slot: k for k, slot in reversed(list(enumerate(self.branch.slot.values())))}
         for k, slot in enumerate(slots):
-            made.signature.input_arg.add(name=f"argument_{slot}", type=old.signature.input_arg[place[slot]].type)
+            function.signature.input_arg.add(name=f"argument_{slot}", type=old.signature.input_arg[place[slot]].type)
             if place[slot] in old.arg_attr:
-                made.arg_attr[k].CopyFrom(old.arg_attr[place[slot]])
+                function.arg_attr[k].CopyFrom(old.arg_attr[place[slot]])
         for variable, dtype in reads:
-            made.signature.input_arg.add(name=f"{READ}_{variable}", type=dtype)
+            function.signature.input_arg.add(name=f"{READ}_{variable}", type=dtype)
         for k, dtype in values:
-            made.signature.input_arg.add(name=f"{SHARED}_{k}", type=dtype)
+            function.signature.input_arg.add(name=f"{SHARED}_{k}", type=dtype)
         for k, (text, dtype) in enumerate(self.results):
-            made.signature.output_arg.add(name=f"output_{k}", type=dtype)
-            made.ret[f"output_{k}"] = text
-        made.node_def.extend(self.nodes)
+            function.signature.output_arg.add(name=f"output_{k}", type=dtype)
+            function.ret[f"output_{k}"] = text
+        function.node_def.extend(self.nodes)
         for end in self.ends:
-            made.signature.control_output.append(end)
-            made.control_ret[end] = end
-        made.signature.is_stateful = bool(self.ends)
-        return made
+            function.signature.control_output.append(end)
+            function.control_ret[end] = end
+        function.signature.is_stateful = bool(self.ends)
+        return function

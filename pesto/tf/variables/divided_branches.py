@@ -40,17 +40,20 @@ _STATELESS = {"If": "StatelessIf", "Case": "StatelessCase"}
 """Branch op that may change variables -> the one that only computes."""
 
 
-def divide_branches(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, BranchDivision]:
-    """Divide the branch ops of a flat GraphDef with `_output_shapes`, except those in `whole`; return them by name."""
+def divide_branches(graph_def: Any, undivided: Sequence[str] = ()) -> dict[str, BranchDivision]:
+    """Divide the branch ops of a flat GraphDef with `_output_shapes`; return the divisions by name.
+
+    undivided: names of branch ops that are left whole.
+    """
     divided: dict[str, BranchDivision] = {}
     if not any(node.op in _STATELESS for node in graph_def.node):
         return divided
     library = {f.signature.name: f for f in graph_def.library.function}
     bodies = FunctionEffects(Signatures(library))
     by_name = {node.name: node for node in graph_def.node}
-    read = {producer(t) for node in graph_def.node for t in node.input if t[0] != "^"} if whole else set[str]()
+    read = {producer(t) for node in graph_def.node for t in node.input if t[0] != "^"} if undivided else set[str]()
     for node in graph_def.node:
-        if node.op in _STATELESS and (node.name not in whole or node.name not in read):
+        if node.op in _STATELESS and (node.name not in undivided or node.name not in read):
             sizes = [elements_of(by_name[producer(t)], t) for t in data_inputs(node)[1:]]
             division = divide_branch(node, sizes, bodies, library, in_function=False)
             if division is not None:
@@ -83,7 +86,7 @@ def divide_branch(
     node: Any, sizes: Sizes, bodies: FunctionEffects, library: dict[str, Any], *, in_function: bool
 ) -> BranchDivision | None:
     """Divide one branch op; return None if it stays whole. New functions are added to `library`, which `bodies` has."""
-    made: list[Any] = []
+    new_functions: list[Any] = []
     try:
         # Number of each argument: the first place at which its tensor is given.
         inputs = data_inputs(node)[1:]
@@ -91,7 +94,7 @@ def divide_branch(
         branches = []
         for name in _functions(node):
             function, inner = _with_divided(library[name], slots, sizes, bodies, library)
-            made += inner
+            new_functions += inner
             branches.append(analyse(function, slots, sizes, bodies))
     except (UndividableError, KeyError):
         return None
@@ -101,7 +104,7 @@ def divide_branch(
     # Inner branch ops were divided first, so the parts of the outer one can separate the variables of the inner ones
     # too.
     division = _DivisionWriter(parts, in_function).division()
-    names = {f.signature.name: f for f in (*made, *division.functions)}
+    names = {f.signature.name: f for f in (*new_functions, *division.functions)}
     library.update(names)
     return BranchDivision(
         nodes=division.nodes, functions=tuple(names.values()), outputs=division.outputs, ends=division.ends
@@ -121,14 +124,14 @@ def _with_divided(
     """Return a function with its inner branch ops divided, renamed, and new functions; itself without any."""
     inner: dict[str, BranchDivision] = {}
     by_name = {node.name: node for node in function.node_def}
-    given = {a.name: sizes[s] for a, s in zip(function.signature.input_arg, slots, strict=True)}
+    argument_sizes = {a.name: sizes[s] for a, s in zip(function.signature.input_arg, slots, strict=True)}
     for node in function.node_def:
         if node.op in _STATELESS:
             own: list[int | None] = []
             for text in data_inputs(node)[1:]:
                 name = source_node(text)
-                if name in given:
-                    own.append(given[name])
+                if name in argument_sizes:
+                    own.append(argument_sizes[name])
                 else:
                     k = output_number(text, by_name[name], bodies.signatures)
                     own.append(elements_of(by_name[name], f"{name}:{k}"))
@@ -142,9 +145,9 @@ def _with_divided(
     copy.signature.name += "_divided"
     del copy.node_def[:]
     for node in function.node_def:
-        for made in inner[node.name].nodes if node.name in inner else [node]:
-            new = copy_node(made)
-            new.input[:] = _redirected(made.input, inner)
+        for new_node in inner[node.name].nodes if node.name in inner else [node]:
+            new = copy_node(new_node)
+            new.input[:] = _redirected(new_node.input, inner)
             copy.node_def.append(new)
     for name, text in function.ret.items():
         copy.ret[name] = _redirected([text], inner)[0]
@@ -222,8 +225,8 @@ class _DivisionWriter:
         branches = self.parts.branches
         functions, shapes = [], []
         for b, branch in enumerate(branches):
-            kept = branch.cone({source_node(text) for text in self.parts.users[b]})
-            functions.append(PartFunction.of(self.parts, b, kept, None, {}))
+            needed_nodes = branch.cone({source_node(text) for text in self.parts.users[b]})
+            functions.append(PartFunction.of(self.parts, b, needed_nodes, None, {}))
         for of, branch in enumerate(branches):
             for text in self.parts.users[of]:
                 shapes.append(branch.shape(text))
@@ -255,8 +258,10 @@ class _DivisionWriter:
         slots = sorted({s for f in functions for s in f.slots})
         reads = {v: read for f in functions for v, read in f.reads.items()}
         values = sorted({v for f in functions for v in f.values})
-        made = node_def_pb2.NodeDef(name=f"{node.name}/{name}", op=_STATELESS[node.op] if name == SHARED else node.op)
-        made.input.extend([inputs[0], *(inputs[1 + s] for s in slots)])
+        new_node = node_def_pb2.NodeDef(
+            name=f"{node.name}/{name}", op=_STATELESS[node.op] if name == SHARED else node.op
+        )
+        new_node.input.extend([inputs[0], *(inputs[1 + s] for s in slots)])
         for v in sorted(reads):
             # One op in front of the parts reads the variable for all of them.
             if v not in self.reads:
@@ -264,22 +269,22 @@ class _DivisionWriter:
                 read.name = f"{node.name}/{READ}_{v}"
                 read.input[:] = [inputs[1 + v], *(text for text in node.input if text[0] == "^")]
                 self.reads[v] = read
-            made.input.append(self._tensor(self.reads[v].name, "value", 0))
-        made.input.extend(self._tensor(f"{node.name}/{SHARED}", "output", v) for v in values)
+            new_node.input.append(self._tensor(self.reads[v].name, "value", 0))
+        new_node.input.extend(self._tensor(f"{node.name}/{SHARED}", "output", v) for v in values)
         taken = [(v, reads[v].attr["dtype"].type) for v in sorted(reads)]
-        targets = [made.attr[attr].func for attr in _BRANCHES] if node.op == "If" else None
+        targets = [new_node.attr[attr].func for attr in _BRANCHES] if node.op == "If" else None
         # A Case may name a function for several of its branches.
         before = _functions(node)
         for b, (old, function) in enumerate(zip(before, functions, strict=True)):
-            whole = f"{old}_{name}" if old not in before[:b] else f"{old}_{name}_{b}"
-            definition = function.finish(whole, slots, taken, [(v, dtypes[v]) for v in values])
+            function_name = f"{old}_{name}" if old not in before[:b] else f"{old}_{name}_{b}"
+            definition = function.finish(function_name, slots, taken, [(v, dtypes[v]) for v in values])
             self.functions.append(definition)
-            (targets[b] if targets else made.attr["branches"].list.func.add()).name = whole
+            (targets[b] if targets else new_node.attr["branches"].list.func.add()).name = function_name
         for attr in ("Tcond", "_lower_using_switch_merge"):
             if attr in node.attr:
-                made.attr[attr].CopyFrom(node.attr[attr])
+                new_node.attr[attr].CopyFrom(node.attr[attr])
         for attr in ("Tin", "Tout", "output_shapes", "_output_shapes"):
-            made.attr[attr].list.SetInParent()
-        made.attr["Tin"].list.type.extend(a.type for a in definition.signature.input_arg)
-        made.attr["Tout"].list.type.extend(a.type for a in definition.signature.output_arg)
-        return made
+            new_node.attr[attr].list.SetInParent()
+        new_node.attr["Tin"].list.type.extend(a.type for a in definition.signature.input_arg)
+        new_node.attr["Tout"].list.type.extend(a.type for a in definition.signature.output_arg)
+        return new_node

@@ -70,11 +70,11 @@ def captured_by_dataset(functions: Sequence[Any], handles: Sequence[Any]) -> tup
 
     The pipeline itself keeps the handle too, out of reach of Python.
     """
-    known = {id(h): h for h in handles}
+    handle_by_id = {id(h): h for h in handles}
     for function in functions:
-        held = [known[id(c)] for c in private.captured_inputs(function) if id(c) in known]
-        if held and private.runs_in_data(function):
-            return function, held[0]
+        captured = [handle_by_id[id(c)] for c in private.captured_inputs(function) if id(c) in handle_by_id]
+        if captured and private.runs_in_data(function):
+            return function, captured[0]
     return None
 
 

@@ -64,10 +64,10 @@ def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None
     offset, edge = adjacency(len(leader), tail)
     ours = edge >= len(src)
     implied = _implied(offset, head[edge], ours, np.unique(pairs[:, 1]))
-    kept = pairs[np.sort(edge[ours & ~implied]) - len(src)]
+    edges = pairs[np.sort(edge[ours & ~implied]) - len(src)]
     last = np.zeros(len(leader), dtype=np.int64)
     np.maximum.at(last, step_of, np.arange(len(loop)))
-    return [(int(leader[order[a]]), int(last[order[b]])) for a, b in kept.tolist()]
+    return [(int(leader[order[a]]), int(last[order[b]])) for a, b in edges.tolist()]
 
 
 def _view_reads_first(accesses: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:

@@ -52,11 +52,11 @@ def resource_origins(nodes: StepNodes) -> Roots:
             origins.append((-1,) * len(dtypes))
             continue
         # The edge that closes a v1 loop comes from a node that is not reached yet.
-        given = [origins[p][k] if p < i else -1 for p, k in nodes.inputs[i]]
+        input_origins = [origins[p][k] if p < i else -1 for p, k in nodes.inputs[i]]
         aligned = nodes.defs[i].op in _ALIGNED
-        first = next((g for g in given if g >= 0), i)
+        first = next((g for g in input_origins if g >= 0), i)
         origins.append(
-            tuple(-1 if t != RESOURCE else given[k] if aligned else first for k, t in enumerate(dtypes))
+            tuple(-1 if t != RESOURCE else input_origins[k] if aligned else first for k, t in enumerate(dtypes))
         )  # fmt: skip
     return origins
 
@@ -169,16 +169,16 @@ class FunctionEffects:
         """Return the effect of a NodeDef on its input `slot`, a resource; written where a function is missing."""
         if node.op in LOOPS:
             # A loop hands each round's results to the next, and the last ones on.
-            seen, stack, written = set[int](), [slot], False
+            visited, stack, written = set[int](), [slot], False
             while stack and not written:
                 argument = stack.pop()
-                if argument not in seen:
-                    seen.add(argument)
+                if argument not in visited:
+                    visited.add(argument)
                     rounds = self.of(node.attr["body"].func.name, argument, depth)
                     written = rounds.written
                     stack += rounds.outputs
-            tested = (self.of(node.attr["cond"].func.name, argument, depth).written for argument in seen)
-            return ResourceEffect(written=written or any(tested), outputs=frozenset(seen))
+            tested = (self.of(node.attr["cond"].func.name, argument, depth).written for argument in visited)
+            return ResourceEffect(written=written or any(tested), outputs=frozenset(visited))
         if node.op in BRANCHES:
             if slot == 0:  # what chooses the branch
                 return ResourceEffect(written=False)
@@ -213,8 +213,8 @@ class FunctionEffects:
                 tensor = function.ret.get(result.name, "")
                 uses.results.setdefault(tensor, []).append(k)
                 uses.outputs.setdefault(tensor.partition(":")[0], set()).add(tensor)
-        seen = {function.signature.input_arg[argument].name}
-        stack, written = list(seen), False
+        visited = {function.signature.input_arg[argument].name}
+        stack, written = list(visited), False
         while stack:
             for node, slot in uses.readers.get(stack.pop(), ()):
                 fate = self.fate(node, slot, depth)
@@ -222,10 +222,10 @@ class FunctionEffects:
                 for tensor in uses.outputs.get(node.name, ()) if fate.outputs else ():
                     _, output, number = (*tensor.split(":"), "", "")[:3]
                     position = self.signatures.output_offset(node, output) + int(number or 0)
-                    if tensor not in seen and position in fate.outputs:
-                        seen.add(tensor)
+                    if tensor not in visited and position in fate.outputs:
+                        visited.add(tensor)
                         stack.append(tensor)
-        return ResourceEffect(written, frozenset(k for tensor in seen for k in uses.results.get(tensor, ())))
+        return ResourceEffect(written, frozenset(k for tensor in visited for k in uses.results.get(tensor, ())))
 
 
 _IN_PLACE = frozenset(("InplaceUpdate", "InplaceAdd", "InplaceSub"))
@@ -305,8 +305,8 @@ class _Scan:
         for k in range(len(self.nodes.dtypes[i])):
             if _at(ref_outputs, k):
                 # An update returns the reference it was given first; RefMerge and RefSelect return any of theirs.
-                given = taken if node.op.startswith("Ref") else taken[:1]
-                self._refs[i, k] = set().union(*given) or {self._variable(i)}
+                inputs = taken if node.op.startswith("Ref") else taken[:1]
+                self._refs[i, k] = set().union(*inputs) or {self._variable(i)}
             elif views:
                 shared: dict[int, int] = {}
                 for tensor, view in views:
@@ -338,9 +338,9 @@ def _at(is_ref: tuple[bool, ...], k: int) -> bool:
     return bool(is_ref) and is_ref[k]
 
 
-def _shares(nodes: StepNodes, given: Tensor, made: Tensor) -> bool:
-    """Return True if output `made` may share the buffer of `given`, an input of its op."""
-    (p, q), (i, k) = given, made
+def _shares(nodes: StepNodes, argument: Tensor, result: Tensor) -> bool:
+    """Return True if output `result` may share the buffer of `argument`, an input of its op."""
+    (p, q), (i, k) = argument, result
     op = nodes.defs[i].op
     if op.startswith(_HOLDERS):
         return True
