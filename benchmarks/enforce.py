@@ -40,7 +40,7 @@ v1 = tf.compat.v1
 from pesto.tf import grappler, models  # noqa: E402
 from pesto.tf.apply_placement.placement import (  # noqa: E402
     StepPlacement,
-    ops_outside_chains,
+    find_unchained_ops,
     place_trace,
     place_with_relays,
     trace_step,
@@ -84,7 +84,7 @@ def inject() -> Iterator[dict[str, Any]]:
         traced = trace_step(captured, None)
     with _timed(took, "lay"):
         wanted = device_targets(plan, "cpu")
-        placement = place_with_relays(plan, traced, wanted, ops_outside_chains(step.graph, traced))
+        placement = place_with_relays(plan, traced, wanted, find_unchained_ops(step.graph, traced))
     with _timed(took, "edits"):
         changes = compute_edits(placement, traced, step.graph.as_graph_def().node)
     with _timed(took, "make"):

@@ -67,7 +67,7 @@ def _row(runs: "object", iterations: int) -> list[float]:
 
     keep = DisturbanceWatch(keep=True)
     result, steps = run_undisturbed(runs.traced, iterations, keep), run_undisturbed(untraced, iterations, keep)
-    samples = profiler.op_seconds(np.array(result.samples))
+    samples = profiler.combine_op_seconds(np.array(result.samples))
     each = (samples.min(axis=0), profiler.lower_decile(samples), np.median(samples, axis=0),
             profiler.trimmed_mean(samples)[0], samples.mean(axis=0))  # fmt: skip
     sums = [float(np.nansum(one)) * 1e3 for one in each]

@@ -111,14 +111,14 @@ def compared(name: str, asked: Any) -> Iterator[PeakRow]:
     from benchmarks.allocator.workspaces import workspaces
     from pesto.core.costs.disturbance import DisturbanceWatch
     from pesto.tf import named_sources
-    from pesto.tf.importer.shapes import known_nodes
+    from pesto.tf.importer.shapes import resolve_shapes
     from pesto.tf.run import profiler
     from pesto.tf.sources import sources
 
     graph, step = named_sources.load_runnable(Source(model=name, variant=asked.variant))
     cluster = load_cluster("cpux2")
     profile = profiler.profile(graph, step, iterations=20, watch=DisturbanceWatch(keep=True))
-    scratch = workspaces(graph, known_nodes(sources.capture_v1(step.graph, step.fetches), None))
+    scratch = workspaces(graph, resolve_shapes(sources.capture_v1(step.graph, step.fetches), None))
     costs = apply_profile(graph, cluster, profile, model_costs(graph, cluster))
     costs, cluster = as_traced(graph, step, costs, cluster, asked)
     for candidate, plan in plans(graph, costs, cluster, asked.seed):

@@ -336,9 +336,9 @@ def precheck(source: Source) -> None:
         except ValueError as error:
             raise UsageError.build(f"model: {error}", remedy="see pesto models") from error
     if source.file is not None and source.file.suffix in GRAPH_DEF:
-        from pesto.tf.nodes.graph_def_bytes import look
+        from pesto.tf.nodes.graph_def_bytes import check_graph_def
 
-        look(source.file, () if source.fetch == EVERYTHING else source.fetch)
+        check_graph_def(source.file, () if source.fetch == EVERYTHING else source.fetch)
     if source.saved_model is not None:
         folder = source.saved_model
         if not folder.is_dir():

@@ -28,15 +28,15 @@ def write_events(folder: Path, plan: Plan, graph: Graph, timeline: Timeline) -> 
     schedule = timeline.schedule
     device = [named[d] for d in schedule.device.tolist()]
     graph_def, metadata = tf.compat.v1.GraphDef(), tf.compat.v1.RunMetadata()
-    for name, kind, device_name, inputs in zip(plan.names, graph.type_of.tolist(), device, _inputs(graph), strict=True):
-        graph_def.node.add(name=name, op=graph.types[kind], device=device_name, input=inputs)
+    for name, kind, target, inputs in zip(plan.names, graph.type_of.tolist(), device, _list_inputs(graph), strict=True):
+        graph_def.node.add(name=name, op=graph.types[kind], device=target, input=inputs)
     stats: dict[str, Any] = {}
     times = zip(plan.names, device, schedule.start.tolist(), schedule.finish.tolist(), strict=True)
-    for name, device_name, start, finish in times:
-        if device_name not in stats:
-            stats[device_name] = metadata.step_stats.dev_stats.add(device=device_name)
+    for name, target, start, finish in times:
+        if target not in stats:
+            stats[target] = metadata.step_stats.dev_stats.add(device=target)
         took = (finish - start) * _NS
-        stats[device_name].node_stats.add(
+        stats[target].node_stats.add(
             node_name=name, all_start_micros=start * _NS // 1000, all_start_nanos=start * _NS,
             op_end_rel_micros=-(-took // 1000), op_end_rel_nanos=took, all_end_rel_micros=-(-took // 1000),
             all_end_rel_nanos=took,
@@ -56,7 +56,7 @@ def write_events(folder: Path, plan: Plan, graph: Graph, timeline: Timeline) -> 
     return folder / FILE
 
 
-def _inputs(graph: Graph) -> list[list[str]]:
+def _list_inputs(graph: Graph) -> list[list[str]]:
     """Return [n] what each op reads, as nodes name it, then what it waits for."""
     first = np.zeros(graph.ops + 1, dtype=np.int64)
     np.add.at(first, graph.tensor_op + 1, 1)

@@ -50,7 +50,7 @@ class FeedValues:
         if kind.kind == "c":
             return (rng.random(self.shape) + 1j * rng.random(self.shape)).astype(kind)
         if self.distinct and self.whole:
-            return self._distinct_rows(rng).astype(kind)
+            return self._draw_distinct_rows(rng).astype(kind)
         if self.whole:
             values: NDArray[Any] = rng.integers(int(self.low), int(self.high), self.shape, endpoint=True)
         else:
@@ -62,7 +62,7 @@ class FeedValues:
             values = np.where(chosen, rng.choice(np.array(self.specials), rows), values)
         return (np.sort(values, axis=0) if self.ordered and values.ndim else values).astype(kind)
 
-    def _distinct_rows(self, rng: np.random.Generator) -> NDArray[Any]:
+    def _draw_distinct_rows(self, rng: np.random.Generator) -> NDArray[Any]:
         """Draw rows of whole numbers, ascending; all different where the range has so many."""
         columns = self.shape[-1] if len(self.shape) > 1 else 1
         span = int(self.high - self.low) + 1

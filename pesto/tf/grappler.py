@@ -19,9 +19,9 @@ from pesto.core.errors import InputError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.source import EVERYTHING, GRAPH_DEF, Source, file_source
 from pesto.tf.named_sources import build_model
-from pesto.tf.nodes.graph_def_bytes import checked_fetches, op_name
+from pesto.tf.nodes.graph_def_bytes import check_fetches, op_name
 from pesto.tf.nodes.inline import flatten
-from pesto.tf.nodes.needed_nodes import is_known, needed_names, producer, sinks
+from pesto.tf.nodes.needed_nodes import find_needed_names, is_known, producer, sinks
 from pesto.tf.nodes.shape_inference import infer_shapes
 from pesto.tf.private import grappler_function, op_def
 from pesto.tf.sources import sources
@@ -70,17 +70,17 @@ def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> OptimizedGrap
         )
     # What user code prints must not mix with what the command line prints.
     with redirect_stdout(sys.stderr):
-        label, graph_def, fetches, init = _program(source)
+        label, graph_def, fetches, init = _load_program(source)
     flat = flatten(graph_def)
     result = optimize(flat, fetches, [*init, *keep], source=label)
     names = tuple(dict.fromkeys(op_name(fetch) for fetch in fetches))
     return OptimizedGraph(
         source=label, graph_def=result, fetches=names, nodes=(len(flat.node), len(result.node)),
-        step=(len(_pruned(flat, names).node), len(_pruned(result, names).node)),
+        step=(len(_prune(flat, names).node), len(_prune(result, names).node)),
     )  # fmt: skip
 
 
-def _program(source: Source) -> tuple[str, Any, tuple[str, ...], tuple[str, ...]]:
+def _load_program(source: Source) -> tuple[str, Any, tuple[str, ...], tuple[str, ...]]:
     """Return (label, GraphDef, fetches, initializers)."""
     if source.model is not None:
         step, label = build_model(source)
@@ -106,8 +106,8 @@ def optimize(graph_def: Any, fetches: Iterable[str], keep: Iterable[str] = (), *
     flat = flatten(graph_def)
     inferred = infer_shapes(flat)
     outputs = {node.name: len(node.attr["_output_shapes"].list.shape) for node in inferred.node}
-    wanted = checked_fetches([*checked_fetches(fetches, outputs, source), *keep], outputs, source)
-    optimized = _pruned(flat, wanted)
+    wanted = check_fetches([*check_fetches(fetches, outputs, source), *keep], outputs, source)
+    optimized = _prune(flat, wanted)
     names = [*wanted, *(node.name for node in optimized.node if node.op in ("Placeholder", "PlaceholderV2"))]
     # Folding makes equal ops equal constants, which the next merge finds; a second round reaches a fixed point for
     # practical graphs.
@@ -120,7 +120,7 @@ def optimize(graph_def: Any, fetches: Iterable[str], keep: Iterable[str] = (), *
                 f"TensorFlow's optimizer refuses it: {shown(error)}", where=source, remedy="plan it as it is"
             ) from error
         optimized = remove_guards(rewritten)
-    result = _pruned(optimized, names)
+    result = _prune(optimized, names)
     # Colocations with nodes that are gone go too.
     left = {f"loc:@{node.name}".encode() for node in result.node}
     for node in result.node:
@@ -146,9 +146,9 @@ def run_grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> 
     return grappler_function()(config, meta, verbose=False)
 
 
-def _pruned(graph_def: Any, names: Iterable[str]) -> Any:
+def _prune(graph_def: Any, names: Iterable[str]) -> Any:
     """Return the nodes that `names` need, in the order they have, with versions and functions."""
-    names_needed = needed_names({node.name: node for node in graph_def.node}, names)
+    names_needed = find_needed_names({node.name: node for node in graph_def.node}, names)
     pruned = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
     pruned.node.extend(node for node in graph_def.node if node.name in names_needed)
     return pruned
@@ -166,9 +166,9 @@ def guard_sum_order(graph_def: Any) -> tuple[Any, list[str]]:
     for i, node in enumerate(graph_def.node):
         # Grappler sorts the inputs of commutative ops by name to find duplicates. Floating-point sums of more than two
         # terms depend on the order.
-        if node.op in _SUMS and _rounds(node):
-            for slot, text in enumerate(_data(node)):
-                stay.append(_guard(copy, f"{_GUARD}{i:08d}/{slot:08d}", text, node))
+        if node.op in _SUMS and _depends_on_order(node):
+            for slot, text in enumerate(_split_inputs(node)):
+                stay.append(_add_guard(copy, f"{_GUARD}{i:08d}/{slot:08d}", text, node))
                 copy.node[i].input[slot] = stay[-1]
     return copy, stay
 
@@ -181,22 +181,22 @@ def guard_rounding(graph_def: Any) -> Any:
     copy = graph_pb2.GraphDef()
     copy.CopyFrom(graph_def)
     shapes = {node.name: node.attr["_output_shapes"].list.shape for node in infer_shapes(graph_def).node}
-    constant = _constants(graph_def, shapes)
+    constant = _find_constants(graph_def, shapes)
     guards: dict[str, str] = {}
     for i, node in enumerate(graph_def.node):
-        data = _data(node)
+        data = _split_inputs(node)
         # If all inputs are constant, folding evaluates the op itself and rounds as the op would.
-        if not _rounds(node) or all(producer(text) in constant for text in data):
+        if not _depends_on_order(node) or all(producer(text) in constant for text in data):
             continue
         for slot, text in enumerate(data):
             if text not in guards:
                 op, _, k = text.partition(":")
-                guards[text] = _guard(copy, f"{_GUARD}{len(guards):08d}", text, node, shapes[op][int(k or 0)])
+                guards[text] = _add_guard(copy, f"{_GUARD}{len(guards):08d}", text, node, shapes[op][int(k or 0)])
             copy.node[i].input[slot] = guards[text]
     return copy
 
 
-def _guard(graph_def: Any, name: str, text: str, reader: Any, shape: Any = None) -> str:
+def _add_guard(graph_def: Any, name: str, text: str, reader: Any, shape: Any = None) -> str:
     """Add an op that hands on the tensor `text` and that no pass removes, folds or sees through; its name."""
     node = graph_def.node.add(name=name, op="PlaceholderWithDefault", input=[text], device=reader.device)
     node.attr["dtype"].type = reader.attr["T"].type
@@ -207,11 +207,11 @@ def _guard(graph_def: Any, name: str, text: str, reader: Any, shape: Any = None)
     return name
 
 
-def _data(node: Any) -> list[str]:
+def _split_inputs(node: Any) -> list[str]:
     return [text for text in node.input if text[0] != "^"]
 
 
-def _rounds(node: Any) -> bool:
+def _depends_on_order(node: Any) -> bool:
     """Return True if the result depends on the order of the arithmetic."""
     if node.op not in _REORDERED:
         return False
@@ -219,23 +219,23 @@ def _rounds(node: Any) -> bool:
     return bool(dtype.is_floating or dtype.is_complex)
 
 
-def _constants(graph_def: Any, shapes: dict[str, Any]) -> set[str]:
+def _find_constants(graph_def: Any, shapes: dict[str, Any]) -> set[str]:
     """Return the names of the ops whose outputs do not change from step to step and are small enough to be folded."""
-    data = {node.name: [producer(text) for text in _data(node)] for node in graph_def.node}
+    data = {node.name: [producer(text) for text in _split_inputs(node)] for node in graph_def.node}
     foldable = set()
     for node in graph_def.node:
         definition, flow = op_def(node.op), node.op.removeprefix("Ref") in _FLOW
         if definition is None or definition.is_stateful or flow or node.op.startswith("Placeholder"):
             continue
         # The widest element there is: the type of each output is not at hand.
-        small = [_static(s) and bytes_of(_WIDEST, _sizes(s)) <= _FOLDED_BYTES for s in shapes[node.name]]
+        small = [_is_static(s) and bytes_of(_WIDEST, _find_sizes(s)) <= _FOLDED_BYTES for s in shapes[node.name]]
         if all(small) and not any(argument.is_ref for argument in definition.input_arg):
             foldable.add(node.name)
     readers: defaultdict[str, list[str]] = defaultdict(list)
     for name, inputs in data.items():
         for op in inputs:
             readers[op].append(name)
-    sized = {name for name, inputs in data.items() if all(_static(s) for op in inputs for s in shapes[op])}
+    sized = {name for name, inputs in data.items() if all(_is_static(s) for op in inputs for s in shapes[op])}
     left = [n.name for n in graph_def.node if n.op == "Const" or (n.op in _BY_SHAPE and n.name in sized)]
     missing = {name: len(inputs) for name, inputs in data.items()}
     constants: set[str] = set()
@@ -251,11 +251,11 @@ def _constants(graph_def: Any, shapes: dict[str, Any]) -> set[str]:
     return constants
 
 
-def _static(shape: Any) -> bool:
-    return not shape.unknown_rank and is_known(_sizes(shape))
+def _is_static(shape: Any) -> bool:
+    return not shape.unknown_rank and is_known(_find_sizes(shape))
 
 
-def _sizes(shape: Any) -> tuple[int, ...]:
+def _find_sizes(shape: Any) -> tuple[int, ...]:
     return tuple(d.size for d in shape.dim)
 
 

@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _load_quietly() -> Iterator[None]:
     """Load TensorFlow and read a program; what the program prints goes to stderr, not among the results on stdout."""
     with reading("loading TensorFlow"), redirect_stdout(sys.stderr):
         load_tensorflow()
         yield
 
 
-@_reading()
+@_load_quietly()
 def load_graph(source: Source) -> Graph:
     """Return the graph that `source` names. Raise UsageError for an unknown model, InputError for what is refused."""
     from pesto.tf.importer.importer import build_graph
 
-    captured, batch, _ = _step(source)
+    captured, batch, _ = _load_step(source)
     return build_graph(captured, batch=batch)
 
 
-@_reading()
+@_load_quietly()
 def load_late_updates(source: Source) -> Callable[[tuple[int, ...]], Graph]:
     """Return the step of a function, with updates behind its micro-batches, as a function of how late weights are.
 
@@ -60,7 +60,7 @@ def load_late_updates(source: Source) -> Callable[[tuple[int, ...]], Graph]:
     reference = source.function or ""
     step_holder = step_object(reference)
 
-    @_reading()
+    @_load_quietly()
     def traced(by: tuple[int, ...]) -> Graph:
         cut = replace(source, late=by).cut
         return build_graph(capture_object(step_holder, reference, source.batch, cut=cut), batch=source.batch)
@@ -68,22 +68,22 @@ def load_late_updates(source: Source) -> Callable[[tuple[int, ...]], Graph]:
     return traced
 
 
-@_reading()
+@_load_quietly()
 def load_typed(source: Source) -> "tuple[Graph, TypedGraph]":
     """Return the graph that `source` names, and its ops as tensor cuts see them. Raise what `load_graph` raises."""
     from pesto.tf.shaping.shaping import shape
 
-    captured, batch, _ = _step(source)
+    captured, batch, _ = _load_step(source)
     return shape(captured, batch=batch)
 
 
-@_reading()
+@_load_quietly()
 def load_with_types(source: Source) -> "tuple[Graph, TypedGraph | str]":
     """Return the graph that `source` names, and its typed ops, or why they cannot be divided; raise as `load_graph`."""
     from pesto.tf.importer.importer import build_graph
     from pesto.tf.shaping.shaping import shape_of
 
-    captured, batch, _ = _step(source)
+    captured, batch, _ = _load_step(source)
     graph = build_graph(captured, batch=batch)
     try:
         return graph, shape_of(captured, graph, batch)
@@ -91,40 +91,40 @@ def load_with_types(source: Source) -> "tuple[Graph, TypedGraph | str]":
         return graph, str(refused)
 
 
-@_reading()
+@_load_quietly()
 def load_runnable(source: Source) -> "tuple[Graph, RunnableStep]":
     """Return the graph that `source` names, and its step. Raise InputError when only its own program can run it."""
     from pesto.tf.importer.importer import build_graph
 
-    captured, batch, model = _step(source)
+    captured, batch, model = _load_step(source)
     graph = build_graph(captured, batch=batch)
     return graph, model or _make_runnable(captured, batch)
 
 
-@_reading()
+@_load_quietly()
 def load_planned_step(source: Source) -> "tuple[Graph, PlannedStep]":
     """Return the graph that `source` names, and the step within its program, for emulation; raise as `load_graph`."""
     from pesto.tf.emulate.enforced_graph import PlannedStep
     from pesto.tf.importer.importer import build_graph
     from pesto.tf.sources.sources import read_graph_def
 
-    captured, batch, model = _step(source)
+    captured, batch, model = _load_step(source)
     program = captured.graph_def if source.file is None else read_graph_def(source.file)
     if model is not None:
         program = model.graph.as_graph_def(add_shapes=True)
     return build_graph(captured, batch=batch), PlannedStep(captured=captured, program=program)
 
 
-@_reading()
+@_load_quietly()
 def inspect_source(source: Source) -> StepFacts:
     """Return facts of the step that `source` names, with what planning raises; raise as `load_graph` else."""
     from pesto.tf.importer.inspection import inspect_step
     from pesto.tf.sources import sources
 
     if source.model is not None:
-        return inspect_step(_step(source)[0], None)
+        return inspect_step(_load_step(source)[0], None)
     without_fetches = source.file is not None and not source.fetch
-    captured = _captured(replace(source, fetch=EVERYTHING) if without_fetches else source, open_batch=True)
+    captured = _capture(replace(source, fetch=EVERYTHING) if without_fetches else source, open_batch=True)
     refused: tuple[PestoError, ...] = ()
     try:
         if without_fetches:  # of which nothing is fetched
@@ -158,7 +158,7 @@ def partition_source(source: Source, split: "SplitFile", devices: Sequence[str],
 
     Raise MismatchError when the split is of another step, VerificationError when it is invalid.
     """
-    captured, shaped, _ = _to_divide(source)
+    captured, shaped, _ = _load_step_to_divide(source)
     from pesto.split.files.split_check import verify_split
     from pesto.tf.partition.partitioned import partition
 
@@ -170,7 +170,7 @@ def run_parts(
     source: Source, split: "SplitFile", *, steps: int, devices: str | None, feeds: Batch | None
 ) -> "PartitionRunResult":
     """Run the step that `source` names whole and in parts (`pesto.tf.partition.partition_run`); raise as both."""
-    captured, shaped, step = _to_divide(source)
+    captured, shaped, step = _load_step_to_divide(source)
     from pesto.split.files.split_check import verify_split
     from pesto.tf.partition import partition_run
     from pesto.tf.run.runnable import use_batch
@@ -179,20 +179,20 @@ def run_parts(
     return partition_run.run_parts(captured, shaped, division, use_batch(step(), feeds), steps=steps, devices=devices)
 
 
-@_reading()
-def _to_divide(source: Source) -> "tuple[CapturedStep, TypedGraph, Callable[[], RunnableStep]]":
+@_load_quietly()
+def _load_step_to_divide(source: Source) -> "tuple[CapturedStep, TypedGraph, Callable[[], RunnableStep]]":
     """Return the step that `source` names, its typed ops, and a function that makes it runnable."""
     from pesto.tf.shaping.shaping import shape
 
-    captured, batch, model = _step(source)
+    captured, batch, model = _load_step(source)
     return captured, shape(captured, batch=batch)[1], lambda: model or _make_runnable(captured, batch)
 
 
 def _make_runnable(captured: "CapturedStep", batch: int | None) -> "RunnableStep":
-    from pesto.tf.importer.shapes import known_nodes
+    from pesto.tf.importer.shapes import resolve_shapes
     from pesto.tf.run.runnable import make_runnable
 
-    return make_runnable(captured, known_nodes(captured, batch))
+    return make_runnable(captured, resolve_shapes(captured, batch))
 
 
 def build_model(source: Source) -> tuple["ModelStep", str]:
@@ -209,7 +209,7 @@ def build_model(source: Source) -> tuple["ModelStep", str]:
     return step, label
 
 
-def _step(source: Source) -> "tuple[CapturedStep, int | None, ModelStep | None]":
+def _load_step(source: Source) -> "tuple[CapturedStep, int | None, ModelStep | None]":
     """Return the step that `source` names, the batch that its open sizes get, and the built-in model that it is.
 
     A model is built with its own batch.
@@ -217,12 +217,12 @@ def _step(source: Source) -> "tuple[CapturedStep, int | None, ModelStep | None]"
     from pesto.tf.sources import sources
 
     if source.model is None:
-        return _captured(source), source.batch, None
+        return _capture(source), source.batch, None
     step, label = build_model(source)
     return sources.capture_v1(step.graph, step.fetches, source=label), None, step
 
 
-def _captured(source: Source, *, open_batch: bool = False) -> "CapturedStep":
+def _capture(source: Source, *, open_batch: bool = False) -> "CapturedStep":
     from pesto.tf.nodes.captured import set_feed_shapes
     from pesto.tf.sources import sources
     from pesto.tf.sources.callables import capture_callable

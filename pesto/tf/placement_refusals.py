@@ -104,14 +104,10 @@ def check_model(model: Any, label: str) -> None:
         raise strategy_error(label)
     if getattr(model, "jit_compile", False):
         raise xla_error(label)
-    steps_per_execution: Any = getattr(model, "_steps_per_execution", None)  # a variable in Keras 2
+    setting: Any = getattr(model, "_steps_per_execution", None)  # a variable in Keras 2
     if getattr(model, "autotune_steps_per_execution", False):
         raise loop_error(label)
-    if (
-        int(steps_per_execution.numpy())
-        if hasattr(steps_per_execution, "numpy")
-        else getattr(model, "steps_per_execution", None) or 1
-    ) != 1:
+    if (int(setting.numpy()) if hasattr(setting, "numpy") else getattr(model, "steps_per_execution", None) or 1) != 1:
         raise loop_error(label)
     if getattr(getattr(model, "optimizer", None), "jit_compile", False):
         raise InputError.build(
@@ -153,7 +149,7 @@ def refuse_ragged_feeds(graph_def: Any, needed: Collection[str], source: str) ->
             scope, _, last = name.rpartition("/")
             if scope and last == one and f"{scope}/{other}" in open_:
                 parts = {part: open_[part] for part in (f"{scope}/{one}", f"{scope}/{other}")}
-                raise _refusal(kind.__name__, scope, source, parts)
+                raise _make_input_error(kind.__name__, scope, source, parts)
 
 
 def is_ragged_or_sparse(value: object) -> bool:
@@ -164,19 +160,15 @@ def is_ragged_or_sparse(value: object) -> bool:
 def ragged_input_error(value: object, name: str, source: str) -> InputError:
     """Return the error for a ragged or sparse value."""
     is_ragged = isinstance(value, _RAGGED) or bool(getattr(value, "ragged", False))
-    return _refusal((_RAGGED if is_ragged else _SPARSE)[0].__name__, name, source)
+    return _make_input_error((_RAGGED if is_ragged else _SPARSE)[0].__name__, name, source)
 
 
-def _refusal(kind: str, name: str, source: str, parts: Mapping[str, Any] | None = None) -> InputError:
+def _make_input_error(kind: str, name: str, source: str, parts: Mapping[str, Any] | None = None) -> InputError:
     """Return the error for an input; parts: the feeds of a file that it consists of, with their shapes."""
     if origin_of(source).from_file:
         sizes = {p: ",".join("N" if d.size < 0 else str(d.size) for d in x.dim) for p, x in (parts or {}).items()}
-        shape_options = " and ".join(f"shape {shown(part)}={text or 'N'}" for part, text in sizes.items())
-        remedy = (
-            f"give the shapes of both its feeds ({shape_options})"
-            if parts
-            else "export a signature that takes it dense"
-        )
+        options = " and ".join(f"shape {shown(part)}={text or 'N'}" for part, text in sizes.items())
+        remedy = f"give the shapes of both its feeds ({options})" if parts else "export a signature that takes it dense"
     elif kind == "RaggedTensor":
         remedy = "pad it before the step (x.to_tensor(shape=[None, longest])) and mask what was padded"
     else:

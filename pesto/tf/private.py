@@ -22,41 +22,41 @@ LOWERED = "_lower_using_switch_merge"
 
 
 @functools.cache
-def _module(name: str) -> Any:
+def _import_module(name: str) -> Any:
     """Return a module below tensorflow.python. Raise InputError naming it when this release has none."""
     try:
         return importlib.import_module(f"tensorflow.python.{name}")
     except ImportError as error:
-        raise _missing_name_error(f"tensorflow.python.{name} is missing") from error
+        raise _make_missing_name_error(f"tensorflow.python.{name} is missing") from error
 
 
-def _name(module: str, name: str) -> Any:
+def _get_attribute(module: str, name: str) -> Any:
     """Return the attribute `name` of a module below tensorflow.python. Raise InputError when it is missing."""
     # Each private name is looked up here at the time of use, so that another release of TensorFlow fails with one line
     # that names what is missing instead of an AttributeError in the middle of a trace.
-    attribute = getattr(_module(module), name, None)
+    attribute = getattr(_import_module(module), name, None)
     if attribute is None:
-        raise _missing_name_error(f"tensorflow.python.{module}.{name} is missing")
+        raise _make_missing_name_error(f"tensorflow.python.{module}.{name} is missing")
     return attribute
 
 
-def _missing_name_error(what: str) -> InputError:
+def _make_missing_name_error(what: str) -> InputError:
     return InputError.build(f"tensorflow {tf.__version__}: {what}", remedy="install tensorflow>=2.21,<2.22")
 
 
 def op_def(name: str) -> Any:
     """Return the OpDef of a registered op type, or None."""
-    return _name("framework.op_def_registry", "get")(name)
+    return _get_attribute("framework.op_def_registry", "get")(name)
 
 
 def registered_kernels() -> list[Any]:
     """Return the KernelDef of every kernel in this build, GPU kernels included where the build has them."""
-    return list(_name("framework.kernels", "get_all_registered_kernels")().kernel)
+    return list(_get_attribute("framework.kernels", "get_all_registered_kernels")().kernel)
 
 
 def constant_value(tensor: Any) -> Any:
     """Return the value of a graph's tensor that depends on constants alone, an array; None for any other."""
-    return _name("framework.tensor_util", "try_evaluate_constant")(tensor)
+    return _get_attribute("framework.tensor_util", "try_evaluate_constant")(tensor)
 
 
 def members(kind: Any) -> list[tuple[str, Any]] | None:
@@ -133,7 +133,7 @@ def set_input(op: Any, place: int, tensor: Any) -> None:
 
 def add_identity(graph: Any, name: str, tensor: Any) -> Any:
     """Add an Identity of a tensor of a live graph, also of a finalized one, without control inputs."""
-    return _added(graph, "Identity", name, [tensor], tensor.dtype, None)
+    return _add_operation(graph, "Identity", name, [tensor], tensor.dtype, None)
 
 
 def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], functions: Sequence[Any]) -> list[Any]:
@@ -152,7 +152,7 @@ def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], function
             name, _, k = text.partition(":")
             if name not in own:
                 new_ops[text] = ops[name].outputs[int(k or 0)]
-    context = _name("eager.context", "context")()
+    context = _get_attribute("eager.context", "context")()
     for function in functions:
         graph_def.library.function.add().CopyFrom(function)
         # The functions of the parts must be in the eager context as well: from there a FuncGraph is instantiated.
@@ -169,10 +169,10 @@ def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], function
 def add_copy(graph: Any, name: str, constant: Any) -> Any:
     """Add a constant of a live graph once more, without control inputs."""
     attrs = {key: constant.node_def.attr[key] for key in ("dtype", "value")}
-    return _added(graph, "Const", name, [], constant.outputs[0].dtype, attrs)
+    return _add_operation(graph, "Const", name, [], constant.outputs[0].dtype, attrs)
 
 
-def _added(graph: Any, kind: str, name: str, inputs: list[Any], dtype: Any, attrs: Any) -> Any:
+def _add_operation(graph: Any, kind: str, name: str, inputs: list[Any], dtype: Any, attrs: Any) -> Any:
     final = graph.finalized
     if final:
         # A v1 session finalizes its graph. Adding ops that the session has not seen yet is safe as long as nothing runs
@@ -200,8 +200,8 @@ def set_attr(op: Any, name: str, value: Any) -> None:
 @contextlib.contextmanager
 def watch_traces(on_graph: Callable[[Any], None], on_function: Callable[[Any], None]) -> Iterator[None]:
     """Show every FuncGraph that is traced before it is compiled, and the ConcreteFunction that it becomes."""
-    graphs = _name(f"{_FUNCTION}.transform", "FUNC_GRAPH_TRANSFORMS")
-    functions = _name(f"{_FUNCTION}.transform", "CONCRETE_FUNCTION_CALLBACKS")
+    graphs = _get_attribute(f"{_FUNCTION}.transform", "FUNC_GRAPH_TRANSFORMS")
+    functions = _get_attribute(f"{_FUNCTION}.transform", "CONCRETE_FUNCTION_CALLBACKS")
     # Both lists are TensorFlow's own extension points: the first is called before a FuncGraph is compiled, the second
     # after.
     graphs.append(on_graph)
@@ -216,7 +216,7 @@ def watch_traces(on_graph: Callable[[Any], None], on_function: Callable[[Any], N
 @contextlib.contextmanager
 def compile_only(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
     """Make a function of those ops of a FuncGraph alone that `chosen` gives, of every one that is traced meanwhile."""
-    original = _name(f"{_FUNCTION}.atomic_function", "from_func_graph")
+    original = _get_attribute(f"{_FUNCTION}.atomic_function", "from_func_graph")
 
     def made(name: Any, graph: Any, *rest: Any, **more: Any) -> Any:
         # from_func_graph asks the graph for its operations to build the function. An instance attribute hides the
@@ -227,15 +227,15 @@ def compile_only(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
         finally:
             del graph.get_operations
 
-    with replace_attributes(_module(f"{_FUNCTION}.atomic_function"), {"from_func_graph": made}):
+    with replace_attributes(_import_module(f"{_FUNCTION}.atomic_function"), {"from_func_graph": made}):
         yield
 
 
 @contextlib.contextmanager
 def separate_traces(token: str) -> Iterator[None]:
     """Keep what tf.functions trace meanwhile apart from their other traces; the same token finds it again."""
-    module = _module(f"{_FUNCTION}.function_context")
-    original = _name(f"{_FUNCTION}.function_context", "make_function_context")
+    module = _import_module(f"{_FUNCTION}.function_context")
+    original = _get_attribute(f"{_FUNCTION}.function_context", "make_function_context")
 
     def marked(scope_type: Any = None) -> Any:
         # The scope is a part of the cache key of traces, and any hashable object may be one.
@@ -268,8 +268,8 @@ class TraceRequest:
 @contextlib.contextmanager
 def intercept_traces(traced: Callable[[TraceRequest], Any]) -> Iterator[None]:
     """Run `traced` in place of every trace of a tf.function; it gives the ConcreteFunction."""
-    module = _module(f"{_FUNCTION}.tracing_compilation")
-    original = _name(f"{_FUNCTION}.tracing_compilation", "_create_concrete_function")
+    module = _import_module(f"{_FUNCTION}.tracing_compilation")
+    original = _get_attribute(f"{_FUNCTION}.tracing_compilation", "_create_concrete_function")
 
     def watched(signature: Any, context: Any, func_graph: Any, options: Any) -> Any:
         label = step_label(options.python_function, options.name)
@@ -284,16 +284,16 @@ def intercept_traces(traced: Callable[[TraceRequest], Any]) -> Iterator[None]:
             # The same steps as TensorFlow's own tracing, without adding the result to the function cache: this graph is
             # only compared with plans.
             graph = type(func_graph)(options.name)
-            mapping = _name(f"{_FUNCTION}.tracing_compilation", "trace_type").InternalPlaceholderContext
+            mapping = _get_attribute(f"{_FUNCTION}.tracing_compilation", "trace_type").InternalPlaceholderContext
             with graph.as_default():
                 bound = other.placeholder_arguments(mapping(graph, context.get_placeholder_mapping()))
-            return _name("framework.func_graph", "func_graph_from_py_func")(
+            return _get_attribute("framework.func_graph", "func_graph_from_py_func")(
                 options.name,
                 options.python_function,
                 bound.args,
                 bound.kwargs,
                 func_graph=graph,
-                arg_names=_name(f"{_FUNCTION}.function_type_utils", "to_arg_names")(other),
+                arg_names=_get_attribute(f"{_FUNCTION}.function_type_utils", "to_arg_names")(other),
                 create_placeholders=False,
             )
 
@@ -309,9 +309,9 @@ def intercept_traces(traced: Callable[[TraceRequest], Any]) -> Iterator[None]:
 @contextlib.contextmanager
 def intercept_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator[None]:
     """Run `called(function, call)` in place of every `call()` of a ConcreteFunction from eager code."""
-    kind = _name(f"{_FUNCTION}.concrete_function", "ConcreteFunction")
+    kind = _get_attribute(f"{_FUNCTION}.concrete_function", "ConcreteFunction")
     original = kind._call_flat
-    eagerly = _name("eager.context", "executing_eagerly")
+    eagerly = _get_attribute("eager.context", "executing_eagerly")
 
     def watched(self: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
         # Calls inside another trace become ops of that graph; only calls from eager code run something.
@@ -338,32 +338,32 @@ def replace_attributes(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
 
 def is_traced_for_xla(graph: Any) -> bool:
     """Return True if a FuncGraph is traced for XLA."""
-    return bool(_name("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph))
+    return bool(_get_attribute("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph))
 
 
 def element_spec(spec: Any) -> Any:
     """Return the structure of TensorSpecs that an iterator of a tf.data.IteratorSpec gives."""
     if not hasattr(spec, "_element_spec"):
-        raise _missing_name_error("IteratorSpec._element_spec is missing")
+        raise _make_missing_name_error("IteratorSpec._element_spec is missing")
     return spec._element_spec
 
 
 def is_body(graph: Any) -> bool:
     """Return True if a FuncGraph is a branch or the body of a loop, rather than a function."""
     kinds = ("WhileBodyFuncGraph", "WhileCondFuncGraph", "CondBranchFuncGraph")
-    return isinstance(graph, tuple(_name("ops.control_flow_v2_func_graphs", kind) for kind in kinds))
+    return isinstance(graph, tuple(_get_attribute("ops.control_flow_v2_func_graphs", kind) for kind in kinds))
 
 
 def is_distributed(variable: Any) -> bool:
     """Return True if a tf.distribute strategy made a variable."""
     if not hasattr(variable, "_distribute_strategy"):
-        raise _missing_name_error("Variable._distribute_strategy is missing")
+        raise _make_missing_name_error("Variable._distribute_strategy is missing")
     return variable._distribute_strategy is not None
 
 
 def new_variable(like: Any) -> Any:
     """Make an eager variable with the value of another, whatever tf.function or variable_creator_scope is around."""
-    variable = _name("ops.resource_variable_ops", "ResourceVariable")
+    variable = _get_attribute("ops.resource_variable_ops", "ResourceVariable")
     return variable(tf.identity(like.read_value()), trainable=False, shape=like.shape, dtype=like.dtype)
 
 
@@ -375,7 +375,7 @@ def must_compile(attrs: Any) -> bool:
 def autograph_of(function: Any) -> bool:
     """Return True if a tf.function converts Python control flow; True for a plain function."""
     if hasattr(function, "python_function") and not hasattr(function, "_autograph"):
-        raise _missing_name_error("Function._autograph is missing")
+        raise _make_missing_name_error("Function._autograph is missing")
     return bool(getattr(function, "_autograph", True))
 
 
@@ -388,7 +388,7 @@ def name_of(function: Any) -> str:
 def collect_partition_graphs() -> Iterator[list[Any]]:
     """Collect partition graphs of the functions that are run for the first time meanwhile: filled in at the end."""
     graphs: list[Any] = []
-    context = _name("eager.context", "context")()
+    context = _get_attribute("eager.context", "context")()
     context.enable_graph_collection()
     try:
         yield graphs
@@ -400,18 +400,18 @@ def collect_partition_graphs() -> Iterator[list[Any]]:
         context.disable_graph_collection()
 
 
-def holder_kinds() -> tuple[type, type, type]:
+def get_holder_classes() -> tuple[type, type, type]:
     """Return the classes of eager variables, ConcreteFunctions and FuncGraphs, whose attributes handles.py uses."""
     return (
-        _name("ops.resource_variable_ops", "BaseResourceVariable"),
-        _name(f"{_FUNCTION}.concrete_function", "ConcreteFunction"),
-        _name("framework.func_graph", "FuncGraph"),
+        _get_attribute("ops.resource_variable_ops", "BaseResourceVariable"),
+        _get_attribute(f"{_FUNCTION}.concrete_function", "ConcreteFunction"),
+        _get_attribute("framework.func_graph", "FuncGraph"),
     )
 
 
 def is_assignment_result(variable: Any) -> bool:
     """Return True if an eager variable was returned by an assignment: another object with the same handle."""
-    return isinstance(variable, _name("ops.resource_variable_ops", "_UnreadVariable"))
+    return isinstance(variable, _get_attribute("ops.resource_variable_ops", "_UnreadVariable"))
 
 
 def handle_of(variable: Any) -> Any:
@@ -432,7 +432,7 @@ def variable_name(handle: Any) -> str:
     return str(getattr(handle, "_name", "")).removesuffix(":0")
 
 
-def captured_inputs(function: Any) -> Sequence[Any]:
+def get_captured_inputs(function: Any) -> Sequence[Any]:
     """Return the captured inputs of a ConcreteFunction; nothing while it is being made."""
     return getattr(function, "_captured_inputs", ())
 
@@ -444,7 +444,7 @@ def is_recording(tape: Any) -> bool:
 
 def record_identity(output: Any, source: Any) -> None:
     """Tell the open gradient tapes that one tensor is another."""
-    _name("eager.record", "record_operation")("Identity", [output], [source], lambda gradient: [gradient])
+    _get_attribute("eager.record", "record_operation")("Identity", [output], [source], lambda gradient: [gradient])
 
 
 @contextlib.contextmanager
@@ -452,7 +452,7 @@ def intercept_sessions(
     opened: Callable[..., Any], ran: Callable[..., Any], called: Callable[..., Any]
 ) -> Iterator[None]:
     """Run the callables in place of v1 sessions' constructor, run and make_callable; each gets the original first."""
-    kind = _name("client.session", "BaseSession")
+    kind = _get_attribute("client.session", "BaseSession")
     wrappers = {"__init__": opened, "_do_run": ran, "_make_callable_from_options": called}
 
     def replaced(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
@@ -466,28 +466,28 @@ def intercept_sessions(
 def read_buffer(buffer: Any, proto: Any) -> Any:
     """Fill `proto` from a buffer that session.run hands on and return it; as it is when there is none."""
     if buffer is not None:
-        proto.ParseFromString(tf.compat.as_bytes(_module("client.pywrap_tf_session").TF_GetBuffer(buffer)))
+        proto.ParseFromString(tf.compat.as_bytes(_import_module("client.pywrap_tf_session").TF_GetBuffer(buffer)))
     return proto
 
 
 @contextlib.contextmanager
 def buffer_of(proto: Any) -> Iterator[Any]:
     """Make a buffer of a message, as session.run hands it on."""
-    buffer = _module("client.pywrap_tf_session").TF_NewBufferFromString(proto.SerializeToString())
+    buffer = _import_module("client.pywrap_tf_session").TF_NewBufferFromString(proto.SerializeToString())
     try:
         yield buffer
     finally:
-        _module("client.pywrap_tf_session").TF_DeleteBuffer(buffer)
+        _import_module("client.pywrap_tf_session").TF_DeleteBuffer(buffer)
 
 
 @contextlib.contextmanager
 def empty_buffer() -> Iterator[Any]:
     """Make a buffer into which session.run writes."""
-    buffer = _module("client.pywrap_tf_session").TF_NewBuffer()
+    buffer = _import_module("client.pywrap_tf_session").TF_NewBuffer()
     try:
         yield buffer
     finally:
-        _module("client.pywrap_tf_session").TF_DeleteBuffer(buffer)
+        _import_module("client.pywrap_tf_session").TF_DeleteBuffer(buffer)
 
 
 def session_graph(opened: Any) -> Any:
@@ -497,7 +497,7 @@ def session_graph(opened: Any) -> Any:
 
 def grappler_function() -> Any:
     """Return the function that runs Grappler on a MetaGraphDef."""
-    return _name("grappler.tf_optimizer", "OptimizeGraph")
+    return _get_attribute("grappler.tf_optimizer", "OptimizeGraph")
 
 
 def step_label(function: Any, name: str | None = None) -> str:
@@ -508,7 +508,7 @@ def step_label(function: Any, name: str | None = None) -> str:
     called = name or getattr(function, "__name__", None) or getattr(function, "name", "step")
     # The owner is the object of which the function is a method. Keras' train functions are closures over the model;
     # their free variable `self` is the owner that users know.
-    _, target = _name("util.tf_decorator", "unwrap")(getattr(function, "python_function", function))
+    _, target = _get_attribute("util.tf_decorator", "unwrap")(getattr(function, "python_function", function))
     target = inspect.unwrap(target)
     owner = getattr(target, "__self__", None)
     if owner is None and inspect.isfunction(target):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pesto.core.errors import InputError
 from pesto.tf import private
-from pesto.tf.variables.handles import captured_by_dataset, find_holders
+from pesto.tf.variables.handles import find_dataset_capture, find_holders
 
 v1 = tf.compat.v1
 
@@ -150,7 +150,7 @@ def _functions() -> bool:
     second = private.new_variable(first)
     second.assign([3.0, 4.0])
     shape = private.handle_shape(first.handle)
-    assigned = first.assign([1.0, 2.0])
+    result = first.assign([1.0, 2.0])
     old, new = first.handle, second.handle
     reads = tf.function(lambda: first + 0.0)
     before = reads().numpy().tolist()
@@ -164,9 +164,7 @@ def _functions() -> bool:
     with private.watch_traces(on_graph, lambda _: None):
         after = [t.numpy().tolist() for t in outer()]
     shaped = shape is not None and shape[0] == tf.float32.as_datatype_enum and [d.size for d in shape[1].dim] == [2]
-    is_moved = (
-        assigned.handle is new and private.is_assignment_result(assigned) and not private.is_assignment_result(first)
-    )
+    is_moved = result.handle is new and private.is_assignment_result(result) and not private.is_assignment_result(first)
     moved = before == [1.0, 2.0] and after == [[3.0, 4.0], [6.0, 8.0]] and reads().numpy().tolist() == [3.0, 4.0]
     return shaped and is_moved and moved
 
@@ -177,9 +175,9 @@ def _pipeline_is_seen() -> bool:
     variable = tf.Variable(1.0)
     reads = tf.function(lambda: variable + 0.0)
     reads()
-    alone = captured_by_dataset(find_holders().functions, [variable.handle])
+    alone = find_dataset_capture(find_holders().functions, [variable.handle])
     pipeline = tf.data.Dataset.range(1).map(lambda _: variable + 0.0)
-    capture = captured_by_dataset(find_holders().functions, [variable.handle])
+    capture = find_dataset_capture(find_holders().functions, [variable.handle])
     return alone is None and capture is not None and capture[1] is variable.handle and pipeline is not None
 
 

@@ -29,7 +29,7 @@ def load_tensorflow() -> Any:
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         return _import()
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    with _silent_stderr():
+    with _silence_stderr():
         module = _import()
     module.get_logger().setLevel("ERROR")
     return module
@@ -70,7 +70,7 @@ def hide_library_output(*, quiet: bool) -> Iterator[None]:
     if not quiet or ("TF_CPP_MIN_LOG_LEVEL" in os.environ and "tensorflow" not in sys.modules):
         yield
         return
-    with _silent_stderr() as descriptor, warnings.catch_warnings(), ExitStack() as stack:
+    with _silence_stderr() as descriptor, warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
         if descriptor is not None and sys.stderr is sys.__stderr__:
             own = stack.enter_context(os.fdopen(descriptor, "w", buffering=1, closefd=False))
@@ -79,7 +79,7 @@ def hide_library_output(*, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _silent_stderr() -> Iterator[int | None]:
+def _silence_stderr() -> Iterator[int | None]:
     # Its libraries write to the descriptor itself before any logging setting is read.
     try:
         descriptor = os.dup(2)

@@ -31,7 +31,7 @@ from benchmarks.allocator.workspaces import workspaces  # noqa: E402
 from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.apply_placement.targets import ApplyOptions as EnforceOptions  # noqa: E402
 from pesto.tf.enforce.rewrite import rewrite_with_report  # noqa: E402
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.private import op_def  # noqa: E402
 from pesto.tf.run.runnable import RunnableStep  # noqa: E402
 from pesto.tf.session_config import disable_optimizers  # noqa: E402
@@ -139,7 +139,7 @@ def test_scratch_is_predicted_and_can_be_left_out(tmp_path: Path) -> None:
     """The im2col buffers of both gradients, some 20 MB for tensors of kB, are predicted to the byte."""
     where = source(tmp_path, convolution, "both")
     graph, step = named_sources.load_runnable(where)
-    scratch = workspaces(graph, known_nodes(sources.capture_file(where.file, where.fetch), None))
+    scratch = workspaces(graph, resolve_shapes(sources.capture_file(where.file, where.fetch), None))
     assert (scratch > 10**7).sum() == 2
     made, plan = planned(graph, on_second(graph, ()))
     traced = trace(step, plan, steps=2)
@@ -159,7 +159,7 @@ def test_each_kernels_scratch_is_predicted(tmp_path: Path) -> None:
     """What the trace calls temporary: for MaxPoolGrad, 8 bytes for each of 4 x 2 x 2 x 3 maxima."""
     where = source(tmp_path, pooling, "both")
     graph, step = named_sources.load_runnable(where)
-    scratch = workspaces(graph, known_nodes(sources.capture_file(where.file, where.fetch), None))
+    scratch = workspaces(graph, resolve_shapes(sources.capture_file(where.file, where.fetch), None))
     _, plan = planned(graph, on_second(graph, ()))
     stats = trace(step, plan, steps=1).steps[0]
     temporary = {e.node_name: e.memory_stats.temp_memory_size for d in stats.dev_stats for e in d.node_stats}

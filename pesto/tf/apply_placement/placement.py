@@ -23,8 +23,8 @@ from pesto.core.problem import constants_first, copied_constants, payloads
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import BranchDivision, CapturedStep
 from pesto.tf.nodes.needed_nodes import COPY, RELAY, RESOURCE, VARIANT, StepNodes, parse_nodes
-from pesto.tf.nodes.unordered_ops import CARRIED, HANDLES, UNCHAINED, shared_ops
-from pesto.tf.nodes.v1_loops import Conditions, Loop, find_loops, node_conditions
+from pesto.tf.nodes.unordered_ops import CARRIED, HANDLES, UNCHAINED, find_shared_ops
+from pesto.tf.nodes.v1_loops import Conditions, Loop, find_loops, find_node_conditions
 from solvers.arrays import Bools, Ints, bools, ints, rank_of
 
 FED = frozenset(("Placeholder", "PlaceholderV2"))
@@ -182,22 +182,22 @@ def place_with_relays(
         out = bools(is_kept if out is None else out | is_kept)
     placement = place_trace(plan, trace.graph, targets, out, order=order)
     # [n] ops between which an Identity can stand: none of a branch, where a chain would end when it is not taken, and
-    # none that runs where its data are. References and handles have no relay either (`_read_elsewhere`).
+    # none that runs where its data are. References and handles have no relay either (`_find_remote_readers`).
     graph = trace.graph
     carried = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in CARRIED])
-    free = bools(~(carried | conditional_ops(trace)))
-    small, copies, read = small_constants(trace).difference(keep), [], {}
-    for key, readers in _read_elsewhere(placement, trace).items():
+    free = bools(~(carried | find_conditional_ops(trace)))
+    small, copies, read = find_small_constants(trace).difference(keep), [], {}
+    for key, readers in _find_remote_readers(placement, trace).items():
         constant, device = str(trace.nodes.defs[key[0]].name), key[2]
         if constant in small:
-            names = _names(trace, readers)
-            name = f"{constant}{COPY}{_name_digest(constant, placement.devices[device], *names)}"
+            names = _make_names(trace, readers)
+            name = f"{constant}{COPY}{_hash_name(constant, placement.devices[device], *names)}"
             copies.append(ConstantCopy(name=name, constant=constant, device=device, readers=names))
         else:
             read[key] = readers  # a copied constant is not sent at all
     if not order:
         return replace(placement, copies=tuple(copies))
-    relays = tuple(_relays(placement, trace, free, read, send_turns(plan, placement)))
+    relays = tuple(_make_relays(placement, trace, free, read, number_send_turns(plan, placement)))
     sequence = placement.chained.copy()
     # The relay of an unchained op takes part in the chain in place of the op.
     sequence[[relay.op for relay in relays]] = True
@@ -213,7 +213,7 @@ def place_trace(
     With `order` False there are no chains. Raise MismatchError when the trace is of another graph, VerificationError
     when the plan separates ops that share a variable or goes against the trace's edges.
     """
-    where = _correspondence(plan, graph)
+    where = _match_ops(plan, graph)
     names = list(dict.fromkeys(plan.lane_device))
     devices = tuple(dict.fromkeys(targets[n] for n in names))
     device_of_lane = np.array([devices.index(targets[d]) for d in plan.lane_device], dtype=np.int64)
@@ -252,7 +252,7 @@ def place_trace(
     )  # fmt: skip
 
 
-def _correspondence(plan: Plan, graph: Graph) -> Ints:
+def _match_ops(plan: Plan, graph: Graph) -> Ints:
     """Return [n] the index in the plan of each op of the trace; raise MismatchError for another graph."""
     provenance = plan.provenance
     if provenance.graph_fingerprint != graph.fingerprint():
@@ -294,13 +294,13 @@ def _is_as_planned(plan: Plan, graph: Graph, order: Ints) -> bool:
     return graph.layout(order) == plan.provenance.graph_layout
 
 
-def small_constants(trace: StepTrace) -> frozenset[str]:
+def find_small_constants(trace: StepTrace) -> frozenset[str]:
     """Return the names of constants that every reading device gets a copy of (`core.problem.copied_constants`)."""
     graph = trace.graph
     return frozenset(graph.names[op] for op in graph.tensor_op[copied_constants(graph)].tolist())
 
 
-def _read_elsewhere(placement: StepPlacement, trace: StepTrace) -> dict[_Read, list[int]]:
+def _find_remote_readers(placement: StepPlacement, trace: StepTrace) -> dict[_Read, list[int]]:
     """Return the nodes that read a tensor on another device than its own."""
     op, device, nodes = trace.op_of_node, placement.device.tolist(), trace.nodes
     reads: dict[_Read, list[int]] = {}
@@ -318,10 +318,10 @@ def _read_elsewhere(placement: StepPlacement, trace: StepTrace) -> dict[_Read, l
 def count_sends(placement: StepPlacement, trace: StepTrace, names: Collection[str]) -> int:
     """Return the number of pairs of a tensor of these ops and another device on which it is read."""
     defs = trace.nodes.defs
-    return sum(defs[source].name in names for source, _, _ in _read_elsewhere(placement, trace))
+    return sum(defs[source].name in names for source, _, _ in _find_remote_readers(placement, trace))
 
 
-def send_turns(plan: Plan, placement: StepPlacement) -> dict[tuple[int, int], int]:
+def number_send_turns(plan: Plan, placement: StepPlacement) -> dict[tuple[int, int], int]:
     """Return {(tensor, device): turn} among the transfers of an op, from 0; those of one turn share no link.
 
     Empty for a plan that counts a transfer an edge, which TensorFlow does not make.
@@ -356,7 +356,7 @@ def send_turns(plan: Plan, placement: StepPlacement) -> dict[tuple[int, int], in
     return turns
 
 
-def _relays(
+def _make_relays(
     placement: StepPlacement, trace: StepTrace, passable: Bools, read: Mapping[_Read, list[int]],
     turn: Mapping[tuple[int, int], int],
 ) -> Iterator[SendRelay]:  # fmt: skip
@@ -376,35 +376,35 @@ def _relays(
         if mine and passable[producer]:
             through.setdefault((producer, later, source, output), []).extend(mine)
     for (producer, _, source, output), readers in sorted(through.items()):
-        first, names = str(trace.nodes.defs[source].name), _names(trace, readers)
+        first, names = str(trace.nodes.defs[source].name), _make_names(trace, readers)
         passed = f"{first}:{output}" if output else first
-        yield SendRelay(name=f"{first}{RELAY}{_name_digest(passed, *names)}", tensor=passed, op=producer, readers=names)
+        yield SendRelay(name=f"{first}{RELAY}{_hash_name(passed, *names)}", tensor=passed, op=producer, readers=names)
 
 
-def _names(trace: StepTrace, nodes: list[int]) -> tuple[str, ...]:
+def _make_names(trace: StepTrace, nodes: list[int]) -> tuple[str, ...]:
     return tuple(str(trace.nodes.defs[node].name) for node in dict.fromkeys(nodes))
 
 
-def _name_digest(*texts: str) -> str:
+def _hash_name(*texts: str) -> str:
     # Nodes added to a live graph stay there after undo. A name by content lets the same plan find them again and keeps
     # another plan from reusing a node with other readers.
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 
-def conditional_ops(trace: StepTrace) -> Bools:
+def find_conditional_ops(trace: StepTrace) -> Bools:
     """Return [n] True for ops of the trace that run only under conditions; they have no place in a chain."""
-    return np.array([bool(c) for c in op_conditions(trace)], dtype=np.bool_)
+    return np.array([bool(c) for c in find_op_conditions(trace)], dtype=np.bool_)
 
 
-def op_conditions(trace: StepTrace) -> list[Conditions]:
+def find_op_conditions(trace: StepTrace) -> list[Conditions]:
     """Return [n] the conditions under which each op runs; none for an op that always runs."""
     op = trace.op_of_node
-    return node_conditions(trace.nodes, op, {i for i, o in enumerate(op) if trace.graph.names[o] in trace.loops})
+    return find_node_conditions(trace.nodes, op, {i for i, o in enumerate(op) if trace.graph.names[o] in trace.loops})
 
 
-def ops_outside_chains(program: Any, trace: StepTrace) -> Bools:
+def find_unchained_ops(program: Any, trace: StepTrace) -> Bools:
     """Return [n] True for ops outside of the chains of a step in a v1 program, a tf.Graph or flat GraphDef.
 
     Other fetches need them without the step's rest (`pesto.tf.nodes.unordered_ops`), or they are in branches.
     """
-    return bools(shared_ops(program, trace.graph) | conditional_ops(trace))
+    return bools(find_shared_ops(program, trace.graph) | find_conditional_ops(trace))

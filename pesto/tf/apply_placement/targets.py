@@ -57,7 +57,7 @@ def logical_cpus(count: int) -> None:
             ) from error
 
 
-def refuse_older(plan: Plan) -> None:
+def refuse_old_plan(plan: Plan) -> None:
     """Raise InputError for a plan too old to identify its ops, and what `refuse_outdated` raises."""
     if not plan.provenance.graph_layout:
         raise InputError.build(

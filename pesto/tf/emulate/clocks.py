@@ -240,7 +240,7 @@ class WallClock:
 
     def handed_over(self) -> float:
         """Return the ticks that the step lost from function to function."""
-        return handover_ticks(self._work, self._times, self._reached)
+        return count_handover_ticks(self._work, self._times, self._reached)
 
     def times(self) -> list[tuple[float, float]]:
         """Return (start, end) of each function in ticks; (-1, -1) for one that was not reached."""
@@ -252,7 +252,7 @@ class WallClock:
             self._going.release()
 
 
-def handover_ticks(work: EmulatedWork, times: Sequence[tuple[float, float]], reached: Sequence[float]) -> float:
+def count_handover_ticks(work: EmulatedWork, times: Sequence[tuple[float, float]], reached: Sequence[float]) -> float:
     """Return the ticks between functions on the path that the step's end waited for.
 
     times: [n] (start, end), as of a clock; reached: [n] when the executor began each function. One that was reached

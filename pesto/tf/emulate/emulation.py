@@ -27,7 +27,7 @@ from pesto.tf.emulate.enforced_graph import (
     PredictedStep,
     build_work,
     enforce_step,
-    unreserved_ops,
+    find_unreserved_ops,
 )
 from pesto.tf.enforce.rewrite import logical_cpu_config
 from solvers.arrays import Floats, Ints, floats
@@ -115,7 +115,7 @@ def emulate(step: PlannedStep, plan: Plan, predicted: PredictedStep, how: Emulat
     without = enforce_step(step, plan, way=how.way, order=False)
     # Without an order no op is chained, so the ops beside the processors are taken from the ordered run: both runs then
     # differ in the order alone.
-    alike = unreserved_ops(enforced, predicted)
+    alike = find_unreserved_ops(enforced, predicted)
     unordered = run_work(build_work(without, predicted, alike), predicted.timeline.makespan_s, how, run.scale)
     starts = drift(run, enforced, predicted)
     timeline = predicted.timeline
@@ -217,7 +217,7 @@ def op_inversions(run: EmulatedRun, enforced: EnforcedStep, predicted: Predicted
     """Return one line for each pair of neighbours in a chain of which the second began before the first had ended."""
     place = {op: k for k, op in enumerate(run.work.op) if op >= 0}
     chained = np.zeros(predicted.graph.ops, dtype=np.bool_)
-    chained[_chained(enforced, predicted)] = True
+    chained[_find_chained_ops(enforced, predicted)] = True
     chained[[op for op in range(predicted.graph.ops) if op not in place]] = False
     before, after = neighbours(predicted.timeline.schedule.device, predicted.rank, chained)
     names = predicted.graph.names
@@ -245,7 +245,7 @@ def link_inversions(run: EmulatedRun, predicted: PredictedStep) -> tuple[str, ..
     return tuple(inversions)
 
 
-def _chained(enforced: EnforcedStep, predicted: PredictedStep) -> list[int]:
+def _find_chained_ops(enforced: EnforcedStep, predicted: PredictedStep) -> list[int]:
     """Return the ops of the planned graph that are in the chains."""
     index = {name: i for i, name in enumerate(predicted.graph.names)}
     return [index[enforced.placement.graph.names[i]] for i in np.flatnonzero(enforced.placement.chained)]
@@ -254,7 +254,7 @@ def _chained(enforced: EnforcedStep, predicted: PredictedStep) -> list[int]:
 def drift(run: EmulatedRun, enforced: EnforcedStep, predicted: PredictedStep) -> Floats:
     """Return [chained ops that ran] the distance between emulated and planned start, as a share of the planned step."""
     place = {op: k for k, op in enumerate(run.work.op) if op >= 0}
-    ops = [op for op in _chained(enforced, predicted) if op in place]
+    ops = [op for op in _find_chained_ops(enforced, predicted) if op in place]
     emulated = run.start[[place[op] for op in ops]]
     planned = predicted.timeline.schedule.start[ops] * TICK_S
     return floats(np.abs(emulated - planned) / max(predicted.timeline.makespan_s, TICK_S))

@@ -121,7 +121,7 @@ def partition_step(
     return EnforcedStep(trace=traced, placement=placement, partitions=partitions)
 
 
-def unreserved_ops(enforced: EnforcedStep, predicted: PredictedStep) -> frozenset[int]:
+def find_unreserved_ops(enforced: EnforcedStep, predicted: PredictedStep) -> frozenset[int]:
     """Return the ops that take their time beside their processor: out of the chains, and no kernel starts."""
     index = {name: i for i, name in enumerate(predicted.graph.names)}
     free = [index[enforced.placement.graph.names[i]] for i in np.flatnonzero(~enforced.placement.chained).tolist()]
@@ -131,30 +131,25 @@ def unreserved_ops(enforced: EnforcedStep, predicted: PredictedStep) -> frozense
 def build_work(enforced: EnforcedStep, predicted: PredictedStep, free: frozenset[int] | None = None) -> EmulatedWork:
     """Build the functions to execute. TensorFlow's own copies of constants are free, and control messages take no time.
 
-    free: ops that do not reserve their processor, by default those that are `unreserved_ops` it.
+    free: ops that do not reserve their processor, by default `find_unreserved_ops`.
     """
-    parts = _PartitionFunctions(enforced, predicted, unreserved_ops(enforced, predicted) if free is None else free)
-    order = _ordered(parts)
+    parts = _PartitionFunctions(enforced, predicted, find_unreserved_ops(enforced, predicted) if free is None else free)
+    order = _order_functions(parts)
     place = {key: k for k, key in enumerate(order)}
     problem, device = predicted.timeline.problem, predicted.timeline.schedule.device
     holds: list[tuple[int, ...]] = [()] * len(order)
     ticks, sent = [0] * len(order), [(-1, -1)] * len(order)
-    for position, key in enumerate(order):
+    for index, key in enumerate(order):
         if key[0] == "op":
             op, lane = int(key[1]), int(device[int(key[1])])
-            holds[position], ticks[position] = () if op in parts.free else (lane,), int(problem.duration[op, lane])
+            holds[index], ticks[index] = () if op in parts.free else (lane,), int(problem.duration[op, lane])
         # TensorFlow may send tensors that the planned graph does not have, for example shapes; they count as free.
         elif key[0] == "sent" and int(key[1]) in parts.payload:
-            source_device, target_device = predicted.location[parts.source[key][0]], predicted.location[key[2]]
+            src, dst = predicted.location[parts.source[key][0]], predicted.location[key[2]]
             payload = parts.payload[int(key[1])]
             # Processors are numbered first and links behind them, so one table of reservations serves both.
-            holds[position] = tuple(
-                problem.devices + k for k in problem.holds[source_device, target_device].tolist() if k >= 0
-            )
-            ticks[position], sent[position] = (
-                int(problem.transfer[payload, problem.path_class[source_device, target_device]]),
-                (payload, target_device),
-            )
+            holds[index] = tuple(problem.devices + k for k in problem.holds[src, dst].tolist() if k >= 0)
+            ticks[index], sent[index] = (int(problem.transfer[payload, problem.path_class[src, dst]]), (payload, dst))
     return EmulatedWork(
         names=tuple(parts.source[key][1] for key in order),
         cpu=tuple(parts.source[key][0] for key in order),
@@ -213,7 +208,7 @@ class _PartitionFunctions:
             if node.op in _SENDS:
                 # One transfer a tensor and target, however many sends TensorFlow makes.
                 name, _, output = self._relayed.get(node.input[0], node.input[0]).partition(":")
-                tensor_name, to = node.attr["tensor_name"].s, _to(node)
+                tensor_name, to = node.attr["tensor_name"].s, _key_of_send(node)
                 tensor_key: _Key = ("told", f"{cpu} {tensor_name!r}", to)
                 if name in self._op:
                     tensor_key = "sent", self._tensor[name, int(output or 0)], to
@@ -224,7 +219,7 @@ class _PartitionFunctions:
             elif name in self._relayed:
                 self._add(("told", name, -1), cpu, node)
             elif node.op in _SENDS:
-                self._add(self._arrives[node.attr["tensor_name"].s, _to(node)], cpu, node)
+                self._add(self._arrives[node.attr["tensor_name"].s, _key_of_send(node)], cpu, node)
         # A control edge across devices is a message: constant, send, receive, Identity. Messages from feeds and
         # variables, which are outside of the emulation, are satisfied from the start.
         sent = [key for key in self.reads if key[0] == "told" and not (self.reads[key] or self.waits[key])]
@@ -253,11 +248,11 @@ class _PartitionFunctions:
         self.source.setdefault(key, (cpu, producer(node.input[0]) if key[0] == "sent" else node.name))
         reads, waits = self.reads.setdefault(key, set()), self.waits.setdefault(key, set())
         for text in node.input:
-            before = set(self._before(cpu, producer(text))) - {key}
+            before = set(self._find_predecessors(cpu, producer(text))) - {key}
             # A message's input is a constant of TensorFlow's own: what is behind that is an order, no data.
             (waits if text[0] == "^" or key[0] == "told" else reads).update(before)
 
-    def _before(self, cpu: int, name: str) -> Iterator[_Key]:
+    def _find_predecessors(self, cpu: int, name: str) -> Iterator[_Key]:
         """Yield the functions that a node is, or waits for where it is TensorFlow's own."""
         node = self._nodes[cpu, name]
         if name in self._op:
@@ -268,18 +263,18 @@ class _PartitionFunctions:
             yield self._arrives[node.attr["tensor_name"].s, cpu]
         else:
             for text in node.input:
-                yield from self._before(cpu, producer(text))
+                yield from self._find_predecessors(cpu, producer(text))
 
 
 def _number(device: str) -> int:
     return int(tf.DeviceSpec.from_string(device).device_index)
 
 
-def _to(send: Any) -> int:
+def _key_of_send(send: Any) -> int:
     return _number(send.attr["recv_device"].s.decode())
 
 
-def _ordered(parts: _PartitionFunctions) -> list[_Key]:
+def _order_functions(parts: _PartitionFunctions) -> list[_Key]:
     """Return all functions, each behind what it waits for, in the plan's order where that says anything."""
     before = {key: parts.reads[key] | parts.waits[key] for key in parts.reads}
     after: dict[_Key, list[_Key]] = {key: [] for key in before}

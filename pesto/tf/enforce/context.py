@@ -22,8 +22,8 @@ from pesto.core.graph import Graph
 from pesto.core.plans.plan import Plan
 from pesto.core.source import Cut
 from pesto.tf import placement_refusals, private
-from pesto.tf.apply_placement.targets import ApplyOptions, device_targets, refuse_older
-from pesto.tf.enforce.functions import FunctionEnforcement, in_functions_only, refuse_gradients_only, trains
+from pesto.tf.apply_placement.targets import ApplyOptions, device_targets, refuse_old_plan
+from pesto.tf.enforce.functions import FunctionEnforcement, refuse_gradients_only, require_functions, trains
 from pesto.tf.enforce.partitions import Findings
 from pesto.tf.enforce.sessions import SessionEnforcement
 from pesto.tf.importer.importer import build_graph
@@ -66,18 +66,18 @@ def apply(plans: tuple[Plan, ...], options: ApplyOptions) -> contextlib.Abstract
     """Return a context in which everything that trains runs by one of `plans` or is refused; leaving undoes it.
 
     Sessions must be opened, and functions called, inside. Raise UsageError without a plan, MismatchError when nothing
-    inside was a planned step, and what `refuse_older` and `device_targets` raise, before the context is entered.
+    inside was a planned step, and what `refuse_old_plan` and `device_targets` raise, before the context is entered.
     """
     if not plans:
         raise UsageError.build("apply: no plan is given", remedy="give one for each training step")
     for plan in plans:
-        refuse_older(plan)
+        refuse_old_plan(plan)
         device_targets(plan, options.devices)
 
     # The body of a generator context runs at entry; the checks above are due at the call.
     @contextlib.contextmanager
     def opened() -> Iterator[AppliedPlans]:
-        applied = _applied(plans, options)
+        applied = _apply_plans(plans, options)
         with _install_hooks(applied), fit_in_micro_batches(plans):
             yield applied
         if not applied.findings:
@@ -98,7 +98,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
     is no function, is traced already, or is called by another tf.function; InputError when XLA must compile it, or a
     device is missing.
     """
-    from pesto.tf.nodes.inline import with_inline_calls
+    from pesto.tf.nodes.inline import inline_python_calls
 
     if not callable(fn):
         raise UsageError.build(f"place: {type(fn).__name__} is no step", remedy="give a function or a tf.function")
@@ -107,12 +107,12 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
     if private.jit_of(fn):
         raise placement_refusals.xla_error("place")
     step = tf.function(
-        with_inline_calls(getattr(fn, "python_function", fn)),
+        inline_python_calls(getattr(fn, "python_function", fn)),
         input_signature=getattr(fn, "input_signature", None),
         autograph=private.autograph_of(fn),
     )
-    refuse_older(plan)
-    applied = _applied((plan,), options)
+    refuse_old_plan(plan)
+    applied = _apply_plans((plan,), options)
     applied.functions.find_targets(plan)
 
     @functools.wraps(getattr(fn, "python_function", fn))
@@ -129,7 +129,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: ApplyOptions) -> Callable
     return placed
 
 
-def _applied(plans: tuple[Plan, ...], options: ApplyOptions) -> AppliedPlans:
+def _apply_plans(plans: tuple[Plan, ...], options: ApplyOptions) -> AppliedPlans:
     self_test()
     functions = FunctionEnforcement(plans=plans, options=options)
     sessions = SessionEnforcement(plans=plans, options=options)
@@ -140,7 +140,7 @@ def _applied(plans: tuple[Plan, ...], options: ApplyOptions) -> AppliedPlans:
 def _install_hooks(applied: AppliedPlans, *, keep: bool = False) -> Iterator[None]:
     """Install all hooks and settings; on leaving, everything is undone, but with `keep` variables stay moved."""
     functions = applied.functions.hooks(applied.token, keep=keep)
-    with exclusive_use(wait=keep), functions, applied.sessions.hooks(keep=keep):
+    with lock_process(wait=keep), functions, applied.sessions.hooks(keep=keep):
         yield
 
 
@@ -150,7 +150,7 @@ _HOLDER = threading.local()
 
 
 @contextlib.contextmanager
-def exclusive_use(*, wait: bool) -> Iterator[None]:
+def lock_process(*, wait: bool) -> Iterator[None]:
     """Lock the process. Raise UsageError when this thread has it already, or another has and `wait` is False."""
     if getattr(_HOLDER, "holds", False) or not _LOCK.acquire(blocking=wait):
         raise UsageError.build("a plan is being applied already", remedy="give all plans to one pesto.apply")
@@ -251,7 +251,7 @@ def record(batch: int | None) -> Iterator[RecordedSteps]:
     placement_refusals.check_process()
     recorded = RecordedSteps(batch=batch)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(in_functions_only())
+        stack.enter_context(require_functions())
         stack.enter_context(private.watch_traces(recorded.on_graph, lambda _: None))
         stack.enter_context(private.intercept_traces(recorded.on_trace))
         stack.enter_context(private.separate_traces(f"pesto record {uuid.uuid4()}"))

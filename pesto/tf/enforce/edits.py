@@ -17,8 +17,8 @@ from pesto.tf.apply_placement.placement import (
     SendRelay,
     StepPlacement,
     StepTrace,
-    conditional_ops,
-    op_conditions,
+    find_conditional_ops,
+    find_op_conditions,
 )
 from pesto.tf.nodes.captured import BranchDivision, bypass_barriers
 from pesto.tf.nodes.needed_nodes import Signatures, producer
@@ -35,7 +35,7 @@ class GraphEdits:
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node -> the nodes that it waits for in addition."""
     implied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node -> those that it need not wait for itself (`implied_waits`)."""
+    """Node -> those that it need not wait for itself (`find_implied_waits`)."""
     ranks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Node -> its chain and place there; of the ends of a live function, the last of each chain is enough."""
     unbound: tuple[str, ...] = ()
@@ -64,11 +64,11 @@ def compute_function_edits(placement: StepPlacement, trace: StepTrace, every: It
     # The last op of a chain implies the earlier ones only if it certainly runs and its end means that it is done. An op
     # of a branch may not run, a loop has several exits, and nobody reads a copied constant itself.
     left_out = {*trace.loops, *(copy.constant for copy in placement.copies)}
-    always = (placement.chained & ~conditional_ops(trace)).tolist()
+    always = (placement.chained & ~find_conditional_ops(trace)).tolist()
     lane, rank = placement.lane.tolist(), placement.rank.tolist()
     names = placement.graph.names
     ranks = {name: (lane[i], rank[i]) for i, name in enumerate(names) if always[i] and name not in left_out}
-    return replace(edits, implied=implied_waits(placement, trace, ranks), ranks=ranks)
+    return replace(edits, implied=find_implied_waits(placement, trace, ranks), ranks=ranks)
 
 
 def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[Any]) -> GraphEdits:
@@ -88,7 +88,7 @@ def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[An
     device.update((relay.name, placement.device_of(relay.op)) for relay in placement.relays)
     device.update((copy.name, placement.devices[copy.device]) for copy in placement.copies)
     waits: dict[str, list[str]] = {}
-    for a, b in _control_edges(placement, trace):
+    for a, b in _find_control_edges(placement, trace):
         waits.setdefault(b, []).append(a)
     return GraphEdits(
         device=device,
@@ -106,7 +106,7 @@ def compute_edits(placement: StepPlacement, trace: StepTrace, every: Iterable[An
     )
 
 
-def _control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str, str]]:
+def _find_control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str, str]]:
     """Return (before, after) nodes: the chains, and control edges of the graph that its nodes do not have."""
     graph, nodes, op = placement.graph, trace.nodes, trace.op_of_node
     places = places_of(placement, trace.loops)
@@ -129,7 +129,7 @@ def _control_edges(placement: StepPlacement, trace: StepTrace) -> list[tuple[str
     own = {(op[p], op[i]) for i in range(len(op)) for p in nodes.controls[i] + [p for p, _ in nodes.inputs[i]]}
     controls = zip(graph.control_src.tolist(), graph.control_dst.tolist(), strict=True)
     hidden = reroute_branch_edges([pair for pair in controls if pair not in own], placement, trace)
-    edges += [(alone[a], alone[b]) for a, b in (*hidden, *_onednn_edges(placement))]
+    edges += [(alone[a], alone[b]) for a, b in (*hidden, *_find_onednn_edges(placement))]
     # A loop has several exits and entries. The next place must wait for every exit, and every entry must wait, since
     # each of them can start on its own.
     return list(dict.fromkeys((x, y) for a, b in edges for x in a.exits for y in b.entries))
@@ -177,7 +177,7 @@ def reroute_branch_edges(
     # An op in a branch that is not taken is dead, and so is every op that waits for it. An edge out of the branch would
     # kill ops that always run; the Merge behind the branch is alive in both cases.
     pairs = list(pairs)
-    under = op_conditions(trace) if pairs else []
+    under = find_op_conditions(trace) if pairs else []
     edges = [(a, b) for a, b in pairs if under[a] <= under[b]]
     graph, rank = placement.graph, placement.rank
     for a, b in pairs:
@@ -202,7 +202,7 @@ def reroute_branch_edges(
     return edges
 
 
-def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
+def _find_onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
     """Return edges that keep oneDNN from fusing two ops into one, which would leave one without a node to verify."""
     g, cpu = placement.graph, np.array(["CPU" in name for name in placement.devices])[placement.device]
     types, place = np.array(g.types)[g.type_of], placement.device
@@ -217,7 +217,7 @@ def _onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
     return list(zip(g.src[selected].tolist(), g.dst[selected].tolist(), strict=True))
 
 
-def implied_waits(
+def find_implied_waits(
     placement: StepPlacement, trace: StepTrace, ranks: Mapping[str, tuple[int, int]]
 ) -> dict[str, tuple[str, ...]]:
     """Return, by node, the control inputs from other devices that others of its inputs imply; none of a loop's."""
@@ -226,13 +226,13 @@ def implied_waits(
     for node, controls in enumerate(nodes.controls):
         node_device = op[node]
         far = [names[op[c]] for c in controls if device[op[c]] != device[node_device]]
-        gone = implied_by_chain(far, (names[op[p]] for p, _ in nodes.inputs[node]), ranks)
+        gone = find_chain_waits(far, (names[op[p]] for p, _ in nodes.inputs[node]), ranks)
         if gone and names[node_device] not in trace.loops:
             implied_controls[str(nodes.defs[node].name)] = tuple(gone)
     return implied_controls
 
 
-def implied_by_chain(waits: Iterable[str], others: Iterable[str], ranks: Mapping[str, tuple[int, int]]) -> list[str]:
+def find_chain_waits(waits: Iterable[str], others: Iterable[str], ranks: Mapping[str, tuple[int, int]]) -> list[str]:
     """Return those of `waits` that are earlier in their chain than another of them, or than one of `others`."""
     waits, last = [name for name in waits if name in ranks], dict[int, int]()
     for name in (*waits, *(name for name in others if name in ranks)):
@@ -303,13 +303,13 @@ def _apply_recording_undo(graph: Any, wanted: GraphEdits, undo: list[Callable[[]
             _replace_input(ops[reader], source, node.outputs[0], undo)
     for name, gone in wanted.implied.items():
         # Each wait for an op on another device costs a constant, a send and a receive. These are implied by other
-        # inputs of the node (`implied_waits`).
+        # inputs of the node (`find_implied_waits`).
         own = _record_controls(ops[name], undo)
         private.set_controls(ops[name], [c for c in own if c.name not in gone])
     # The control outputs of a function are what its caller waits for. In a chain the last op implies all earlier ones,
     # and each output on another device would cost a send of its own.
     ends = list(getattr(graph, "control_outputs", ()))
-    superfluous = set(implied_by_chain((end.name for end in ends), (), wanted.ranks))
+    superfluous = set(find_chain_waits((end.name for end in ends), (), wanted.ranks))
     if superfluous:
         undo.append(partial(setattr, graph, "control_outputs", ends))
         graph.control_outputs = [end for end in ends if end.name not in superfluous]

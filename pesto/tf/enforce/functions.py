@@ -22,7 +22,7 @@ from pesto.tf import placement_refusals, private
 from pesto.tf.apply_placement.placement import StepPlacement, StepTrace, place_with_relays, trace_step
 from pesto.tf.apply_placement.targets import ApplyOptions, device_targets
 from pesto.tf.enforce.edits import apply_edits, compute_function_edits
-from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, name_prefixes, verify_run
+from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, find_name_prefixes, verify_run
 from pesto.tf.enforce.plan_matching import (
     add_batch_checks,
     batch_error,
@@ -31,7 +31,7 @@ from pesto.tf.enforce.plan_matching import (
 )
 from pesto.tf.enforce.relocate import VariableMoves
 from pesto.tf.nodes.captured import use_planned_shapes
-from pesto.tf.nodes.inline import CALLS, called_names, inline_keras_2
+from pesto.tf.nodes.inline import CALLS, find_called_names, inline_keras_2
 from pesto.tf.nodes.needed_nodes import Signatures
 from pesto.tf.sources.sources import capture_func_graph
 from pesto.tf.variables.handles import find_holders
@@ -70,7 +70,7 @@ class FunctionEnforcement:
         with contextlib.ExitStack() as stack:
             # The settings come before any trace. Variables move back first on exit, while the hooks still hold.
             stack.enter_context(plan_settings())
-            stack.enter_context(in_functions_only(remedy=", or train outside pesto.apply"))
+            stack.enter_context(require_functions(remedy=", or train outside pesto.apply"))
             stack.enter_context(private.watch_traces(self.on_graph, self.on_function))
             stack.enter_context(private.compile_only(self.on_compile))
             # TensorFlow caches traces by signature and context. The token makes functions traced before the context
@@ -170,7 +170,7 @@ class FunctionEnforcement:
         self.seen.add(private.name_of(function))
         # A tf.data pipeline runs its functions in its own threads: its runs show no partition graphs that could be
         # checked.
-        if private.runs_in_data(function) and called_steps(function, self.names):
+        if private.runs_in_data(function) and find_called_steps(function, self.names):
             raise InputError.build(
                 f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
                 "verifies it",
@@ -197,7 +197,7 @@ class FunctionEnforcement:
             return _call_within_batch(call)
         if function not in self.known:
             name = shown(function.graph.name)
-            if trains_unseen(function):
+            if trains_untraced(function):
                 raise UsageError.build(
                     f"function {name} was traced before pesto.apply, or loaded, and would run unplaced",
                     remedy="call the tf.function itself inside the context, so that it is traced there",
@@ -209,7 +209,7 @@ class FunctionEnforcement:
                         "for, was traced when it was exported, and would run unplaced",
                         remedy="run that plan by pesto run, or plan the program's own tf.function and call that",
                     )
-        inside = called_steps(function, self.names)
+        inside = find_called_steps(function, self.names)
         if not inside:
             self.verified.add(function)
             return call()
@@ -220,7 +220,7 @@ class FunctionEnforcement:
             result = _call_within_batch(call)
         for name in sorted(inside):
             expected = self.names[name]
-            runs = [(parts, prefix) for parts in graphs for prefix in name_prefixes(parts, expected.placement)]
+            runs = [(parts, prefix) for parts in graphs for prefix in find_name_prefixes(parts, expected.placement)]
             if not runs:
                 raise UsageError.build(
                     f"function {name}: TensorFlow showed no graph of its run", remedy="call it first inside pesto.apply"
@@ -250,16 +250,16 @@ def _refuse_moved_iterators(graph: Any, placement: StepPlacement, label: str) ->
 
 def _is_exported_signature(graph: Any, plan: Plan) -> bool:
     """Return True if a plan is for the signature of a SavedModel, and this is its graph."""
-    provenance = plan.provenance
-    if provenance.graph_origin.kind != SAVED_MODEL:
+    origin = plan.provenance
+    if origin.graph_origin.kind != SAVED_MODEL:
         return False
     try:
         traced = trace_step(
-            use_planned_shapes(capture_func_graph(graph, provenance.graph_source), plan), provenance.graph_batch
+            use_planned_shapes(capture_func_graph(graph, origin.graph_source), plan), origin.graph_batch
         )
     except PestoError:  # no step can be made of it, so it is no planned one
         return False
-    return traced.graph.fingerprint() == provenance.graph_fingerprint
+    return traced.graph.fingerprint() == origin.graph_fingerprint
 
 
 def _call_within_batch(call: Callable[[], Any]) -> Any:
@@ -280,7 +280,7 @@ def _call_within_batch(call: Callable[[], Any]) -> Any:
 def plan_settings() -> Iterator[None]:
     """Turn Grappler and soft placement of tf.functions off inside. Raise InputError when XLA clusters ops."""
     placement_refusals.check_clustering()
-    off = _grappler_off()
+    off = _disable_grappler()
     soft = tf.config.get_soft_device_placement()
     # Grappler rewrites, merges and removes ops after tracing, and soft placement moves ops whose kernel is missing:
     # either would make the run differ from the plan without an error.
@@ -298,19 +298,19 @@ def check_settings() -> None:
     placement_refusals.check_clustering()
     # TensorFlow compiles a function again when these options change, so the check must precede each call, not only the
     # first.
-    if not _grappler_off() or tf.config.get_soft_device_placement():
+    if not _disable_grappler() or tf.config.get_soft_device_placement():
         raise UsageError.build(
             "Grappler or soft placement was turned on inside pesto.apply, by which ops move and lose their order",
             remedy="set tf.config before the context, or leave it",
         )
 
 
-def _grappler_off() -> bool:
+def _disable_grappler() -> bool:
     return bool(tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False))
 
 
 @contextlib.contextmanager
-def in_functions_only(*, remedy: str = "") -> Iterator[None]:
+def require_functions(*, remedy: str = "") -> Iterator[None]:
     """Raise UsageError for gradients of trainable variables outside of tf.functions, where a step runs op by op.
 
     remedy: text added to the error's own remedy.
@@ -353,7 +353,7 @@ def refuse_gradients_only(graph: Any, label: str) -> None:
     # whether the step is complete.
     if graph not in _DERIVING or hasattr(graph.outer_graph, "outer_graph"):
         return
-    _, trained = _resource_handles(graph)
+    _, trained = _find_resource_handles(graph)
     if not _writes_variable(trained, _bodies_of(graph), _always):
         raise InputError.build(
             f"{label} takes gradients of trainable variables and updates none, which is half of a step: a plan is for "
@@ -374,7 +374,7 @@ def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
         return seen is not None and op.get_attr("f").name not in seen
 
     bodies = _bodies_of(graph)
-    captured, trained = _resource_handles(graph)
+    captured, trained = _find_resource_handles(graph)
     if not trained or not _writes_variable(trained, bodies, through):
         return False
     # tf.function traces a function that creates variables twice. The first trace initialises them and never runs as a
@@ -382,7 +382,7 @@ def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
     return not any(_is_created_here(inner, bodies) for inner in captured)
 
 
-def _resource_handles(graph: Any) -> tuple[list[Any], list[Any]]:
+def _find_resource_handles(graph: Any) -> tuple[list[Any], list[Any]]:
     """Return the handles that a FuncGraph captures, and those of trainable variables that it captures or is given."""
     mine = {id(v.handle) for v in graph.variables if v.trainable}
     captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
@@ -457,7 +457,7 @@ def _is_created_here(handle: Any, bodies: Callable[[], FunctionEffects]) -> bool
     return False
 
 
-def called_steps(function: Any, names: Collection[str]) -> set[str]:
+def find_called_steps(function: Any, names: Collection[str]) -> set[str]:
     """Return those of `names` that a ConcreteFunction is, or calls at any depth.
 
     Raise InputError when it calls one from a loop or branch, whose rounds would overlap.
@@ -478,7 +478,7 @@ def called_steps(function: Any, names: Collection[str]) -> set[str]:
                 )
             steps.add(name)
         for node in nodes:
-            for inner in called_names(node):
+            for inner in find_called_names(node):
                 # A call runs its function once. While and If run theirs any number of times, and two runs of one step
                 # could overlap, so its order would not hold.
                 within = looped or node.op not in CALLS
@@ -488,7 +488,7 @@ def called_steps(function: Any, names: Collection[str]) -> set[str]:
     return steps
 
 
-def trains_unseen(function: Any) -> bool:
+def trains_untraced(function: Any) -> bool:
     """Return True if a ConcreteFunction traced elsewhere, or loaded, writes a trainable variable; calls included."""
     graph = function.graph
     bodies = _bodies_of(graph)

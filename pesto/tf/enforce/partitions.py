@@ -25,7 +25,7 @@ from pesto.tf.nodes.v1_loops import MERGES, Loop
 _NEXT = ("NextIteration", "RefNextIteration")
 
 
-def unordered_neighbours(
+def find_unordered_neighbours(
     partitions: Sequence[Any],
     placement: StepPlacement,
     loops: Mapping[str, Loop],
@@ -205,7 +205,7 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
             moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
         else:
             prefixed.add(of)
-    late = unordered_neighbours(partitions, expected.placement, expected.loops, prefixed, prefix)
+    late = find_unordered_neighbours(partitions, expected.placement, expected.loops, prefixed, prefix)
     findings = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
     # oneDNN renames ops and fuses them. A missing op is then no fault of the plan, and the remedy is an environment
     # variable.
@@ -213,7 +213,7 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
     return replace(findings, remedy=_NO_ONEDNN) if fused else findings
 
 
-def name_prefixes(partitions: Iterable[Any], placement: StepPlacement) -> list[str]:
+def find_name_prefixes(partitions: Iterable[Any], placement: StepPlacement) -> list[str]:
     """Return the name prefixes of the placement's ops where functions that call the step were inlined."""
     graph = placement.graph
     marks = [n for i, n in enumerate(graph.names) if graph.types[graph.type_of[i]] not in (*FED, *_ARGUMENTS)]

@@ -174,7 +174,7 @@ def _diagnose(tracing: TraceRequest, base: Any, plans: Sequence[Plan], unfit: Un
     traced = unfit.graph.layout()
     for plan in near:
         planned = plan.provenance
-        for signature, message, remedy in _variants(tracing, base, plan, unfit):
+        for signature, message, remedy in _iter_variants(tracing, base, plan, unfit):
             graph = _build_variant(tracing, signature, planned.graph_batch)
             # Equal layouts explain a mismatch only where the layout of the trace itself differed.
             if graph is not None and (
@@ -193,7 +193,7 @@ def _diagnose(tracing: TraceRequest, base: Any, plans: Sequence[Plan], unfit: Un
     return MismatchError.of(unfit)
 
 
-def _variants(
+def _iter_variants(
     tracing: TraceRequest, base: Any, plan: Plan, unfit: UnmatchedStepError
 ) -> Iterator[tuple[Any, str, str]]:
     """Yield other argument types (a FunctionType), and message and remedy if the plan is for the step with those."""
@@ -204,7 +204,7 @@ def _variants(
     for name, given, signature in toggle_weights(base):
         message, remedy = _MORE if given else _FEWER
         yield signature, message.format(f"{name}[2]"), remedy
-    yield from _dtype_variants(base, tracing.function, batch or _SIZE)
+    yield from _iter_dtype_variants(base, tracing.function, batch or _SIZE)
     cut = plan.provenance.graph_origin.cut_function
     sizes: Sequence[int] = ()
     if cut is not None and cut.batch:
@@ -219,8 +219,8 @@ def _variants(
             yield fix_batch(types, size), message, f"train with batches of {size}, or plan batch={own}"
 
 
-def _dtype_variants(base: Any, function: str, batch: int) -> Iterator[tuple[Any, str, str]]:
-    """Yield as `_variants`: all tensors of a dtype with another, then one after the other."""
+def _iter_dtype_variants(base: Any, function: str, batch: int) -> Iterator[tuple[Any, str, str]]:
+    """Yield as `_iter_variants`: all tensors of a dtype with another, then one after the other."""
     kinds: dict[Any, list[str]] = {}
     for name, spec in tensor_specs(base).items():
         kinds.setdefault(spec.dtype, []).append(name)
@@ -261,45 +261,43 @@ def tensor_specs(signature: Any) -> dict[str, Any]:
 
 def describe_argument(name: str, function: str) -> str:
     """Return an argument's name, with its role in `fit` where Keras' own `function` runs the step."""
-    data_argument = _FIT_ARGUMENTS.get(function)
-    roles = (
-        {f"{data_argument}[{k}]": part for k, part in enumerate(("x", "y", "sample_weight"))} if data_argument else {}
-    )
+    data = _FIT_ARGUMENTS.get(function)
+    roles = {f"{data}[{k}]": part for k, part in enumerate(("x", "y", "sample_weight"))} if data else {}
     return f"{name} ({roles[name]} of fit)" if name in roles else name
 
 
 def map_specs(signature: Any, change: Change) -> Any:
     """Return a FunctionType with changed TensorSpecs."""
     parameters = signature.parameters.values()
-    return _with_types(signature, {p.name: _changed(p.name, p.type_constraint, change) for p in parameters})
+    return _replace_types(signature, {p.name: _change_structure(p.name, p.type_constraint, change) for p in parameters})
 
 
-def _with_types(signature: Any, kinds: Mapping[str, Any]) -> Any:
+def _replace_types(signature: Any, kinds: Mapping[str, Any]) -> Any:
     old_parameters = signature.parameters.values()
     parameters = [type(p)(p.name, p.kind, p.optional, kinds.get(p.name, p.type_constraint)) for p in old_parameters]
     return type(signature)(parameters, signature.captures, return_annotation=signature.return_annotation)
 
 
-def _changed(name: str, kind: Any, change: Change) -> Any:
+def _change_structure(name: str, kind: Any, change: Change) -> Any:
     if isinstance(kind, tf.TensorSpec):
         return change(name, kind)
     if isinstance(kind, tf.data.IteratorSpec):
-        return tf.data.IteratorSpec(_changed_element(name, private.element_spec(kind), change))
+        return tf.data.IteratorSpec(_change_element(name, private.element_spec(kind), change))
     parts = private.members(kind)
     if parts is None:
         return kind
-    return private.with_members(kind, [_changed(f"{name}{label}", part, change) for label, part in parts])
+    return private.with_members(kind, [_change_structure(f"{name}{label}", part, change) for label, part in parts])
 
 
-def _changed_element(name: str, spec: Any, change: Change) -> Any:
+def _change_element(name: str, spec: Any, change: Change) -> Any:
     """Return the changed specs of an iterator's element; (x, y) is named as the argument of Keras' own step is."""
     if isinstance(spec, tf.TensorSpec):
         return change(name, spec)
     if isinstance(spec, tuple):
-        parts = [_changed_element(f"{name}[{k}]", part, change) for k, part in enumerate(spec)]
+        parts = [_change_element(f"{name}[{k}]", part, change) for k, part in enumerate(spec)]
         return type(spec)(*parts) if hasattr(spec, "_fields") else tuple(parts)
     if isinstance(spec, dict):
-        return type(spec)({k: _changed_element(f"{name}[{k!r}]", part, change) for k, part in spec.items()})
+        return type(spec)({k: _change_element(f"{name}[{k!r}]", part, change) for k, part in spec.items()})
     return spec
 
 
@@ -312,7 +310,7 @@ def open_batch(signature: Any) -> tuple[int, Any] | None:
     # Only dimensions equal to the first tensor's are opened: weights or lookup tables among the arguments have other
     # first sizes.
     def open_(_name: str, spec: Any) -> Any:
-        return _with_first_dimension(spec, None) if spec.shape.rank and spec.shape[0] == sizes[0] else spec
+        return _set_first_dimension(spec, None) if spec.shape.rank and spec.shape[0] == sizes[0] else spec
 
     return sizes[0], map_specs(signature, open_)
 
@@ -321,14 +319,14 @@ def fix_batch(signature: Any, batch: int) -> Any:
     """Return a FunctionType in which the open first dimensions have a size; None when there are none."""
     if not any(_is_open(spec) for spec in tensor_specs(signature).values()):
         return None
-    return map_specs(signature, lambda _, spec: _with_first_dimension(spec, batch) if _is_open(spec) else spec)
+    return map_specs(signature, lambda _, spec: _set_first_dimension(spec, batch) if _is_open(spec) else spec)
 
 
 def _is_open(spec: Any) -> bool:
     return bool(spec.shape.rank) and spec.shape[0] is None
 
 
-def _with_first_dimension(spec: Any, first: int | None) -> Any:
+def _set_first_dimension(spec: Any, first: int | None) -> Any:
     return tf.TensorSpec([first, *spec.shape[1:]], spec.dtype, spec.name)
 
 
@@ -361,7 +359,7 @@ def toggle_weights(signature: Any) -> Iterator[tuple[str, bool, Any]]:
         weights = () if len(parts) == 3 else (tf.TensorSpec(parts[1].shape[:1], tf.float32),)
         others = (*parts[:2], *weights)
         changed_kind = tf.data.IteratorSpec(others) if iterated else type(kind)(*others)
-        yield parameter.name, len(parts) == 3, _with_types(signature, {parameter.name: changed_kind})
+        yield parameter.name, len(parts) == 3, _replace_types(signature, {parameter.name: changed_kind})
 
 
 # Checks in the graph of a step that is traced with an open batch.

@@ -17,7 +17,7 @@ from pesto.core.files.json import shown
 from pesto.tf import private
 from pesto.tf.apply_placement.placement import StepPlacement
 from pesto.tf.apply_placement.targets import covers
-from pesto.tf.variables.handles import HandleHolders, captured_by_dataset, find_holders
+from pesto.tf.variables.handles import HandleHolders, find_dataset_capture, find_holders
 
 _log = logging.getLogger("pesto")
 
@@ -66,11 +66,11 @@ class VariableMoves:
             # variables that move.
             handles = [outer for outer, _, _ in away]
             live = find_holders()
-            if captured_by_dataset(live.functions, handles) is not None:
+            if find_dataset_capture(live.functions, handles) is not None:
                 del live
                 gc.collect()  # the pipeline may be gone but for cycles
                 live = find_holders()
-            capture = captured_by_dataset(live.functions, handles)
+            capture = find_dataset_capture(live.functions, handles)
             if capture is not None:
                 raise InputError.build(
                     f"{shown(private.name_of(capture[0]))} of a tf.data pipeline reads the variable "
@@ -112,7 +112,7 @@ class VariableMoves:
         live = find_holders()
         # A pipeline made inside the context captured the new handle in C++ where it cannot be replaced; undoing is
         # still right for everybody else, so this is a warning.
-        capture = captured_by_dataset(live.functions, [variable.handle for variable, _ in first.values()])
+        capture = find_dataset_capture(live.functions, [variable.handle for variable, _ in first.values()])
         if capture is not None:
             _log.warning(
                 "%s of a tf.data pipeline was made inside pesto.apply and keeps reading the variable %s of then, which "
@@ -127,10 +127,10 @@ _LIVE: "weakref.WeakSet[VariableMoves]" = weakref.WeakSet()
 
 def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> None:
     """MismatchError when a live step has one of the resources on another device."""
-    if _contested(wanted) is None:
+    if _find_contested(wanted) is None:
         return
     gc.collect()  # the other step may be gone but for cycles
-    contested = _contested(wanted)
+    contested = _find_contested(wanted)
     if contested is not None:
         claim, name, target = contested
         raise MismatchError.build(
@@ -142,7 +142,7 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
         )
 
 
-def _contested(wanted: Sequence[tuple[Any, str, str]]) -> tuple[_DeviceClaim, str, str] | None:
+def _find_contested(wanted: Sequence[tuple[Any, str, str]]) -> tuple[_DeviceClaim, str, str] | None:
     live = list(_LIVE)
     for outer, name, target in wanted:
         for moves in live:

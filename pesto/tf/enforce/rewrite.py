@@ -22,12 +22,12 @@ from pesto.tf.apply_placement.placement import (
     StepPlacement,
     StepTrace,
     count_sends,
-    ops_outside_chains,
+    find_small_constants,
+    find_unchained_ops,
     place_with_relays,
-    small_constants,
     trace_step,
 )
-from pesto.tf.apply_placement.targets import ApplyOptions, covers, device_targets, refuse_older
+from pesto.tf.apply_placement.targets import ApplyOptions, covers, device_targets, refuse_old_plan
 from pesto.tf.enforce.edits import GraphEdits, compute_edits, write_edits
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, verify_run
 from pesto.tf.importer.kernels import kernel
@@ -94,7 +94,7 @@ def rewrite_with_report(
         )
     if options.trace:
         raise UsageError.build("rewrite: trace=True, but nothing is run", remedy="leave it out")
-    refuse_older(plan)
+    refuse_old_plan(plan)
     targets, planned = device_targets(plan, options.devices), frozenset(plan.names)
 
     def is_divided(name: str, division: BranchDivision) -> bool:
@@ -113,8 +113,8 @@ def rewrite_with_report(
     step = capture_step(program, plan.names, source)
     traced = trace_step(use_planned_shapes(step, plan), plan.provenance.graph_batch)
     names = frozenset(node.name for node in graph_def.node)
-    kept_constants = _constants_to_keep(keep, traced, names)
-    out = ops_outside_chains(step.graph_def, traced)
+    kept_constants = _find_constants_to_keep(keep, traced, names)
+    out = find_unchained_ops(step.graph_def, traced)
     try:
         placement = place_with_relays(plan, traced, targets, out, order=options.order, keep=kept_constants)
     except MismatchError as error:
@@ -140,7 +140,7 @@ def rewrite_with_report(
     return replace(done, gone=(*done.gone, *(name for name in divided if name in names)))
 
 
-def serialized(graph_def: Any, *, text: bool) -> bytes:
+def serialize_graph_def(graph_def: Any, *, text: bool) -> bytes:
     """Return the file contents that `pesto.tf.sources.sources.read_graph_def` reads, equal for equal graphs."""
     if text:
         return text_format.MessageToBytes(graph_def)
@@ -159,7 +159,7 @@ def _edit_and_check(
     barriers = tuple(name for name in traced.passed if name in read and name not in members)
     renamed = {copy.constant: f"{copy.constant}{_OWN}" for copy in placement.copies}
     write_edits(graph_def, edits)
-    behind = _outside_ops_behind_chains(graph_def, members, placement)
+    behind = _find_outside_ops(graph_def, members, placement)
     # Deletion from a repeated field shifts later indices, hence from the end.
     for k in reversed([k for k, node in enumerate(graph_def.node) if node.name in barriers]):
         del graph_def.node[k]
@@ -179,7 +179,7 @@ def _edit_and_check(
     )
 
 
-def _outside_ops_behind_chains(graph_def: Any, members: Collection[str], placement: StepPlacement) -> tuple[str, ...]:
+def _find_outside_ops(graph_def: Any, members: Collection[str], placement: StepPlacement) -> tuple[str, ...]:
     """Return the names of ops outside of the step that need ordered ops and may well be run for their own sake."""
     names = placement.graph.names
     behind = {names[i] for i, chained in enumerate(placement.chained.tolist()) if chained}
@@ -201,14 +201,14 @@ def _outside_ops_behind_chains(graph_def: Any, members: Collection[str], placeme
 # program that feeds, maps or fetches such a name in the written graph must get an error, and no other result.
 
 
-def _constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collection[str]) -> frozenset[str]:
+def _find_constants_to_keep(wanted: Iterable[str], trace: StepTrace, names: Collection[str]) -> frozenset[str]:
     """Return the ops that `wanted` names, by op or tensor: small constants of the step that stay one node each.
 
     names: all of the program's ops. Raise UsageError for another name.
     """
     # Feeding a constant replaces its value for all readers. With copies on several devices a feed would reach one of
     # them only, so the name is removed unless the user keeps it.
-    small, names_to_keep = small_constants(trace), set()
+    small, names_to_keep = find_small_constants(trace), set()
     for text in wanted:
         name = op_name(text)
         if text.startswith("^"):

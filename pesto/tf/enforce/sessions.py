@@ -14,7 +14,7 @@ from pesto.core.errors import InputError, MismatchError, PestoError, UsageError
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.tf import private
-from pesto.tf.apply_placement.placement import FED, StepTrace, ops_outside_chains, place_with_relays, trace_step
+from pesto.tf.apply_placement.placement import FED, StepTrace, find_unchained_ops, place_with_relays, trace_step
 from pesto.tf.apply_placement.targets import ApplyOptions, check_devices_exist, device_targets
 from pesto.tf.enforce.edits import GraphEdits, apply_edits, compute_edits, merge_edits
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, verify_run
@@ -59,7 +59,7 @@ def place_graph(
     # among those whose ops exist.
     traces: list[tuple[Plan, StepTrace]] = []
     why: InputError | None = None
-    for plan in plans_for_graph(graph, plans):
+    for plan in find_plans_for_graph(graph, plans):
         try:
             captured = use_planned_shapes(capture_v1(graph, plan.names, source="the session's graph"), plan)
             traces.append((plan, trace_step(captured, plan.provenance.graph_batch)))
@@ -73,7 +73,7 @@ def place_graph(
     nodes = graph.as_graph_def().node if fitting else ()
     placed: list[PlacedPlan] = []
     for plan, traced in fitting:
-        targets, outside = device_targets(plan, options.devices), ops_outside_chains(graph, traced)
+        targets, outside = device_targets(plan, options.devices), find_unchained_ops(graph, traced)
         placement = place_with_relays(plan, traced, targets, outside, order=options.order)
         batch, ops = traced.graph.batch, (graph.get_operation_by_name(node.name) for node in traced.nodes.defs)
         feeds = [op.outputs[0] for op in ops if op.type in FED] if batch is not None else []
@@ -107,7 +107,7 @@ def _refuse_overlap(one: PlacedPlan, other: PlacedPlan) -> None:
             )
 
 
-def plans_for_graph(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
+def find_plans_for_graph(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
     """Return the plans all of whose ops `graph` has."""
     names = {op.name for op in graph.get_operations()}
     return [plan for plan in plans if names.issuperset(plan.names)]
@@ -144,7 +144,7 @@ def refuse_unplanned(
             f"({', '.join(dict.fromkeys(step.source for step in placed))})",
             remedy="give a plan for each training op to one pesto.apply, or plan a step that fetches all of them",
         )
-    if plans_for_graph(graph, plans):
+    if find_plans_for_graph(graph, plans):
         raise UsageError.build(
             "this session was opened before pesto.apply, or before its graph was complete, and TensorFlow ignores "
             "edits of a graph that a session has run",
@@ -186,7 +186,9 @@ _NO_VALUE = frozenset((
 """Op types that read metadata of a variable, but not its value."""
 
 
-def ops_needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+def find_needed_ops(
+    fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tuple[str, ...]]
+) -> frozenset[str]:
     """Return the names of the ops that a run needs without the chains' edges `added` (node -> nodes it waits for).
 
     fed: names of tensors. Raise UsageError for a fetch of a part of the step, where the chains would make the run
@@ -195,9 +197,9 @@ def ops_needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str,
     first = list(fetched)
     # The run without the chains' edges is what the program asked for; everything else that the full closure contains is
     # there only because of the order.
-    own = _closure(first, fed, added)
+    own = _compute_closure(first, fed, added)
     dragged = []
-    for name, op in _closure(first, fed, {}).items():
+    for name, op in _compute_closure(first, fed, {}).items():
         if name in own or op.type in _HARMLESS:
             continue
         if op.type in _FEEDS or op.op_def.is_stateful or any(a.is_ref for a in op.op_def.input_arg):
@@ -212,7 +214,7 @@ def ops_needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str,
     return frozenset(own)
 
 
-def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def _compute_closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     closure = {op.name: op for op in first}
     stack = list(first)
     while stack:
@@ -239,7 +241,7 @@ def find_update(
 
     variables, planned: names of ops.
     """
-    for op in _closure(list(fetched), fed, {}).values():
+    for op in _compute_closure(list(fetched), fed, {}).values():
         if op.name in planned or not (_UPDATES.search(op.type) or op.type in _ASSIGNS) or not len(op.inputs):
             continue
         # Initialisers and restores assign values that do not depend on the variable; training updates read what they
@@ -248,12 +250,12 @@ def find_update(
         while reference.op.type in _PASSED:
             reference = reference.op.inputs[0]
         variable = reference.op
-        if variable.name in variables and (op.type not in _ASSIGNS or _depends(op.inputs[1], variable, fed)):
+        if variable.name in variables and (op.type not in _ASSIGNS or _depends_on(op.inputs[1], variable, fed)):
             return op
     return None
 
 
-def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
+def _depends_on(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
     """Return True if a value is computed from the value of a variable."""
     visited: set[str] = set()
     stack = [tensor]
@@ -317,7 +319,7 @@ class SessionEnforcement:
     @contextlib.contextmanager
     def hooks(self, *, keep: bool) -> Iterator[None]:
         """Install the hooks; on leaving, all edits of graphs are undone unless `keep`."""
-        with private.intercept_sessions(self.open, self.run, self.callable_of):
+        with private.intercept_sessions(self.open, self.run, self.make_session_callable):
             try:
                 yield
             finally:
@@ -355,7 +357,7 @@ class SessionEnforcement:
                 session.close()
                 raise
             # A callable without feeds bypasses `run` and runs in C++.
-            session.make_callable = functools.partial(self.callable_apart, session)
+            session.make_callable = functools.partial(self.make_unplanned_callable, session)
         self.opened.add(session)
 
     def run(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
@@ -392,7 +394,7 @@ class SessionEnforcement:
         for one in placed:
             refuse_fed(one, fed)
         waits = merge_edits([one.edits for one in placed]).waits
-        needs = ops_needed(fetched, fed, waits) if placed else frozenset()
+        needs = find_needed_ops(fetched, fed, waits) if placed else frozenset()
         concerned = [p for p in placed if not needs.isdisjoint(p.expected.placement.graph.names)]
         if concerned:
             result, record = _run_recording_graphs(
@@ -407,20 +409,22 @@ class SessionEnforcement:
         self.verified.setdefault(session, set()).add(key)
         return result
 
-    def callable_apart(self, session: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+    def make_unplanned_callable(
+        self, session: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False
+    ) -> Any:
         """Make a callable of a placed session; raise UsageError for one with feeds, options or ops in the chains."""
         graph = private.session_graph(session)
         elements = [graph.as_graph_element(f) for f in tf.nest.flatten(fetches)]
         ops = [getattr(e, "op", e) for e in elements]
-        runs = _closure(ops, (), {})
+        runs = _compute_closure(ops, (), {})
         if feed_list or accept_options or any(not one.chained.isdisjoint(runs) for one in self.placed.get(graph, ())):
-            _no_callable()
+            _make_callable_error()
         return type(session).make_callable(session, fetches)
 
-    def callable_of(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
+    def make_session_callable(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
         """Make a callable of a session; raise UsageError for one with a placed graph."""
         if private.session_graph(session) in self.placed:
-            _no_callable()
+            _make_callable_error()
         return original(session, *args)
 
     def undo(self) -> None:
@@ -432,7 +436,7 @@ class SessionEnforcement:
             vars(session).pop("make_callable", None)
 
 
-def _no_callable(*_: Any, **__: Any) -> None:
+def _make_callable_error(*_: Any, **__: Any) -> None:
     raise UsageError.build("make_callable cannot be verified under a plan", remedy="use session.run")
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from tensorflow.core.framework import function_pb2, node_def_pb2
 
 from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
-from pesto.tf.nodes.inline import called_names, flatten_function
-from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, Shape, StepNodes, is_known, needed_names, producer
+from pesto.tf.nodes.inline import find_called_names, flatten_function
+from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, Shape, StepNodes, find_needed_names, is_known, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
-from pesto.tf.variables.variables import BRANCHES, Roots, resource_origins
+from pesto.tf.variables.variables import BRANCHES, Roots, find_resource_origins
 
 Bounded = Callable[[Any, Sequence[str], "FunctionShapes"], StepNodes]
 _NAMES = ("_class", "container", "debug_name", "shared_name")
@@ -51,7 +51,7 @@ class FunctionShapes:
 
     def known_of_branch(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
         """Return the outputs of a branch op that have the same known shape in every branch."""
-        returned = self._of_branches(nodes, i)
+        returned = self._infer_branches(nodes, i)
         return {
             k: returned[0][k].shape
             for k in (returned[0] if returned else ())
@@ -64,7 +64,7 @@ class FunctionShapes:
         Of branches, those count in which no search (`Where`) decides the size, if there are any: its bound is a whole
         table, as if every row were found.
         """
-        returned = self._of_branches(nodes, i)
+        returned = self._infer_branches(nodes, i)
         bounds: dict[int, Shape] = {}
         for k in returned[0] if returned else ():
             of = [results[k] for results in returned]
@@ -75,19 +75,19 @@ class FunctionShapes:
 
     def known_of_loop(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
         """Return the loop variables whose shape is known and the same in every round."""
-        return self._of_loop(nodes, i, nodes.input_shapes(i), bounds=False)
+        return self._infer_loop(nodes, i, nodes.input_shapes(i), bounds=False)
 
     def bounds_of_loop(self, nodes: StepNodes, i: int) -> dict[int, Shape]:
         """Return upper bounds of what goes round a loop: its first size, where a round makes it no larger."""
-        return self._of_loop(nodes, i, nodes.input_upper_bounds(i), bounds=True)
+        return self._infer_loop(nodes, i, nodes.input_upper_bounds(i), bounds=True)
 
-    def _of_loop(self, nodes: StepNodes, i: int, first: Sequence[Shape], *, bounds: bool) -> dict[int, Shape]:
+    def _infer_loop(self, nodes: StepNodes, i: int, first: Sequence[Shape], *, bounds: bool) -> dict[int, Shape]:
         """Return the shapes among `first`, or the `bounds` of shapes, that a round keeps."""
         function = nodes.signatures.library.get(nodes.defs[i].attr["body"].func.name)
         if function is None:
             return {}
-        root = resource_origins(nodes)
-        constant_shapes = {k: first[k] for k in _open_outputs(nodes, i) if is_known(first[k])}
+        root = find_resource_origins(nodes)
+        constant_shapes = {k: first[k] for k in _find_open(nodes, i) if is_known(first[k])}
         # A variable that a round changes may change others in the next: repeated until a round keeps all that is left.
         while constant_shapes:
             arguments = [argument_stand_in(nodes, p, j, root) for p, j in nodes.inputs[i]]
@@ -95,7 +95,7 @@ class FunctionShapes:
                 if dtype not in _OPAQUE:  # another value, and perhaps another size, in each round
                     shape = constant_shapes[k] if k in constant_shapes and not bounds else nodes.shapes[i][k]
                     arguments[k] = _placeholder(dtype, shape, constant_shapes.get(k) if bounds else None)
-            after = self._returned(nodes, i, function, arguments, list(constant_shapes))
+            after = self._infer_results(nodes, i, function, arguments, list(constant_shapes))
             staying = {}
             for k, shape in constant_shapes.items():
                 size = after[k].upper_bound
@@ -108,14 +108,14 @@ class FunctionShapes:
             constant_shapes = staying
         return constant_shapes
 
-    def _of_branches(self, nodes: StepNodes, i: int) -> list[dict[int, _ResultShape]]:
+    def _infer_branches(self, nodes: StepNodes, i: int) -> list[dict[int, _ResultShape]]:
         """Return the result shapes of each branch."""
-        root, library = resource_origins(nodes), nodes.signatures.library
+        root, library = find_resource_origins(nodes), nodes.signatures.library
         arguments = [argument_stand_in(nodes, p, j, root) for p, j in nodes.inputs[i][1:]]
-        functions = [library[name] for name in called_names(nodes.defs[i]) if name in library]
-        return [self._returned(nodes, i, function, arguments, _open_outputs(nodes, i)) for function in functions]
+        functions = [library[name] for name in find_called_names(nodes.defs[i]) if name in library]
+        return [self._infer_results(nodes, i, function, arguments, _find_open(nodes, i)) for function in functions]
 
-    def _returned(
+    def _infer_results(
         self, nodes: StepNodes, i: int, function: Any, arguments: Sequence[Any], wanted: Sequence[int]
     ) -> dict[int, _ResultShape]:
         """Return the shapes of the wanted results of a function."""
@@ -135,7 +135,7 @@ class FunctionShapes:
                     shape=inner.shapes[j][0],
                     upper_bound=inner.upper_bound(j, 0),
                     searched=any(
-                        by_name[n].op == _SEARCH for n in needed_names(by_name, [producer(flattened.results[k])])
+                        by_name[n].op == _SEARCH for n in find_needed_names(by_name, [producer(flattened.results[k])])
                     ),
                 )
                 for k, j in ((k, place[f"{_RESULT}_{k}"]) for k in wanted)
@@ -143,7 +143,7 @@ class FunctionShapes:
         return self._made[key]
 
 
-def _open_outputs(nodes: StepNodes, i: int) -> list[int]:
+def _find_open(nodes: StepNodes, i: int) -> list[int]:
     both = zip(nodes.dtypes[i], nodes.shapes[i], strict=True)
     return [k for k, (dtype, shape) in enumerate(both) if dtype not in _OPAQUE and not is_known(shape)]
 
@@ -176,20 +176,20 @@ def _set_shape(proto: Any, shape: Shape) -> None:
         proto.dim.add(size=size)
 
 
-def passed_through(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]]:
+def find_pass_through(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]]:
     """Return branch output -> the tensor that it is whichever branch is taken: a shape may depend on its value."""
     library, sources = nodes.signatures.library, {}
     for i, node in enumerate(nodes.defs):
         if node.op in BRANCHES:
-            functions = [library[name] for name in called_names(node) if name in library]
+            functions = [library[name] for name in find_called_names(node) if name in library]
             for k in range(len(nodes.dtypes[i])):
-                slots = {_argument_of(function, k) for function in functions}
+                slots = {_find_argument(function, k) for function in functions}
                 if len(slots) == 1 and (slot := slots.pop()) is not None:
                     sources[i, k] = nodes.inputs[i][1 + slot]
     return sources
 
 
-def _argument_of(function: Any, k: int) -> int | None:
+def _find_argument(function: Any, k: int) -> int | None:
     """Return the argument that result `k` of a function passes through; None for a computed result."""
     arguments = {a.name: slot for slot, a in enumerate(function.signature.input_arg)}
     identities = {node.name: node.input[0] for node in function.node_def if node.op == "Identity"}
@@ -223,14 +223,14 @@ class FunctionKeys:
             copy.signature.input_arg.add().CopyFrom(argument)
             copy.signature.input_arg[-1].name = numbered[argument.name]
         for i, result in enumerate(function.signature.output_arg):
-            copy.ret[f"r{i}"] = _numbered_name(function.ret[result.name], numbered)
+            copy.ret[f"r{i}"] = _number_name(function.ret[result.name], numbered)
         for i, effect in enumerate(sorted(numbered.get(n, n) for n in function.control_ret.values())):
             copy.control_ret[f"e{i}"] = effect
         for node in function.node_def:
             anonymous = copy.node_def.add()
             anonymous.CopyFrom(node)
             anonymous.name = numbered[node.name]
-            anonymous.input[:] = [_numbered_name(tensor, numbered) for tensor in node.input]
+            anonymous.input[:] = [_number_name(tensor, numbered) for tensor in node.input]
             self._forget_names(anonymous, library)
         for name, value in function.attr.items():
             if not name.endswith("_function_name"):
@@ -261,7 +261,7 @@ class FunctionKeys:
                     called.name = self.key(library[called.name], library)
 
 
-def _numbered_name(tensor: str, numbered: Mapping[str, str]) -> str:
+def _number_name(tensor: str, numbered: Mapping[str, str]) -> str:
     """Return a tensor's or control input's name with the number of the node that makes it."""
     control = "^" if tensor.startswith("^") else ""
     name, colon, rest = tensor.removeprefix("^").partition(":")

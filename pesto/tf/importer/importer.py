@@ -14,14 +14,14 @@ from pesto.core.graph import FUNCTION, SESSION, Graph
 from pesto.core.quantities import plural
 from pesto.tf.importer import kernels
 from pesto.tf.importer.opcosts import CostEstimator, dtype_columns, warn_assumed
-from pesto.tf.importer.shapes import known_nodes
+from pesto.tf.importer.shapes import resolve_shapes
 from pesto.tf.nodes import v1_loops
 from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, StepNodes
 from pesto.tf.nodes.shape_inference import has_open_batch
 from pesto.tf.nodes.unordered_ops import classify_loose
-from pesto.tf.variables.program_order import hazard_edges
-from pesto.tf.variables.variables import Touch, bytes_of, named_variables, touches
+from pesto.tf.variables.program_order import find_hazard_edges
+from pesto.tf.variables.variables import Touch, bytes_of, find_variables, touches
 from solvers.arrays import Ints
 
 _MAX_NAME = 4096
@@ -39,7 +39,7 @@ def build_graph(captured: CapturedStep, *, batch: int | None = None) -> Graph:
     if batch is not None and batch < 1:
         raise InputError.build(f"a batch of {batch}", where=captured.source, remedy="it must be at least 1")
     report_phase(f"reading {plural(len(captured.graph_def.node), 'op')}")
-    nodes = known_nodes(captured, batch)
+    nodes = resolve_shapes(captured, batch)
     for node in nodes.defs:
         if not node.name or len(node.name.encode()) > _MAX_NAME or not node.name.isprintable():
             raise InputError.build(
@@ -48,10 +48,10 @@ def build_graph(captured: CapturedStep, *, batch: int | None = None) -> Graph:
     costs, group, uses = CostEstimator().costs(nodes), colocation_groups(nodes), touches(nodes)
     if not any(touch.writes for of_variable in uses.values() for touch in of_variable):
         _log.warning("%s: the step updates no variable: inference is planned, no training", captured.source)
-    edges = _edge_columns(nodes, uses)
-    warn_assumed(nodes, costs, v1_loops.outermost_loops(nodes) >= 0, captured.source)
+    edges = _make_edge_columns(nodes, uses)
+    warn_assumed(nodes, costs, v1_loops.find_outermost_loops(nodes) >= 0, captured.source)
     types = tuple(sorted({node.op for node in nodes.defs}))
-    variables, variable_of = named_variables(nodes)
+    variables, variable_of = find_variables(nodes)
     flat = Graph(
         names=tuple(node.name for node in nodes.defs),
         types=types,
@@ -59,7 +59,7 @@ def build_graph(captured: CapturedStep, *, batch: int | None = None) -> Graph:
         **edges,
         group=group,
         kinds=kernels.KINDS,
-        runs_on=kernels.shared_kinds(costs.runs_on, group),
+        runs_on=kernels.restrict_shared_kinds(costs.runs_on, group),
         param_bytes=costs.values,
         flops=costs.flops,
         moved_bytes=costs.moved,
@@ -79,7 +79,7 @@ def build_graph(captured: CapturedStep, *, batch: int | None = None) -> Graph:
     return replace(graph, loose=loose, way=way)
 
 
-def _edge_columns(nodes: StepNodes, uses: Mapping[int, list[Touch]]) -> dict[str, Any]:
+def _make_edge_columns(nodes: StepNodes, uses: Mapping[int, list[Touch]]) -> dict[str, Any]:
     """Return the columns of tensors, data edges and control edges of a `Graph`."""
     offset = np.zeros(len(nodes.defs) + 1, dtype=np.int64)
     np.cumsum([len(t) for t in nodes.dtypes], out=offset[1:])
@@ -96,7 +96,7 @@ def _edge_columns(nodes: StepNodes, uses: Mapping[int, list[Touch]]) -> dict[str
         control_heads += [i] * len(waits)
     # Without these edges a plan could reorder a read and an update of one variable, which TensorFlow's own graph often
     # leaves unordered.
-    ordered = hazard_edges(nodes, uses)
+    ordered = find_hazard_edges(nodes, uses)
     size = [bytes_of(t, nodes.upper_bound(i, k)) for i, types in enumerate(nodes.dtypes) for k, t in enumerate(types)]
     tensor_op, tensor = np.repeat(np.arange(len(nodes.defs)), np.diff(offset)), np.array(tensors, dtype=np.int64)
     return {

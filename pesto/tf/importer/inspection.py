@@ -15,7 +15,7 @@ from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, StepNodes, parse_node
 from pesto.tf.nodes.shape_inference import count_size_reads, has_open_batch
 from pesto.tf.placement_refusals import nested_function_error
 from pesto.tf.step_facts import StepFacts, StepFeed, VariableTie
-from pesto.tf.variables.variables import FLOW, resource_origins, touches, value_bytes
+from pesto.tf.variables.variables import FLOW, find_resource_origins, touches, value_bytes
 
 STAND_IN = 32
 """Examples in a batch where none is given: whether a step is refused seldom depends on how many there are."""
@@ -24,17 +24,15 @@ STAND_IN = 32
 def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[PestoError, ...] = ()) -> StepFacts:
     """Return the facts of a step; `refused` has what is known to be wrong with it, to which building its graph adds."""
     nodes = parse_nodes(captured.graph_def, captured.fetches)
-    touched, size = touches(nodes), value_bytes(nodes, resource_origins(nodes))
+    touched, size = touches(nodes), value_bytes(nodes, find_resource_origins(nodes))
     by_op: dict[int, set[int]] = defaultdict(set)
     for variable, accesses in touched.items():
         for touch in accesses if size[variable] else ():
             by_op[touch.op].add(variable)
-    touched_variables = _TouchedVariables(nodes, size, by_op)
+    touched_by = _TouchedVariables(nodes, size, by_op)
     updates = [[touch.op for touch in accesses if touch.writes] for v, accesses in touched.items() if size[v]]
     holders = [
-        touched_variables.tie(1, by_op[i], touched_variables.name(i))
-        for i in by_op
-        if nodes.defs[i].op in FLOW and len(by_op[i]) > 1
+        touched_by.tie(1, by_op[i], touched_by.name(i)) for i in by_op if nodes.defs[i].op in FLOW and len(by_op[i]) > 1
     ]
     open_batch = has_open_batch(captured.graph_def)
     try:
@@ -53,7 +51,7 @@ def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[Pesto
         ops=ops,
         variables=sum(bool(s) for s in size),
         variable_bytes=sum(size),
-        ties=_largest(touched_variables.ties()),
+        ties=_pick_largest(touched_by.ties()),
         ends=captured.fetches,
         feeds=tuple(feeds),
         batch=batch,
@@ -62,13 +60,13 @@ def inspect_step(captured: CapturedStep, batch: int | None, refused: tuple[Pesto
         optimizer=captured.optimizer,
         updated=sum(bool(writers) for writers in updates),
         updates=dict(Counter(nodes.defs[i].op for i in sorted({i for ops in updates for i in ops})).most_common()),
-        holders=_largest(holders),
+        holders=_pick_largest(holders),
         careful=tuple(f"in pesto.apply, {nested_function_error(captured.source, name)}" for name in captured.calls[:1]),
         refused=refused,
     )
 
 
-def _largest(ties: Iterable[VariableTie]) -> tuple[VariableTie, ...]:
+def _pick_largest(ties: Iterable[VariableTie]) -> tuple[VariableTie, ...]:
     return tuple(sorted(ties, key=lambda tie: (-tie.variable_bytes, -tie.ops)))
 
 

@@ -129,7 +129,9 @@ def strided_slice(node: Any, extents: Interval, begin: Interval, end: Interval, 
                     for name, side in (("begin", begin), ("end", end))
                 ]
                 open_ = (bool(masks["begin"] >> s & 1), bool(masks["end"] >> s & 1))
-                sizes.append(_extent((extents.low[d], extents.high[d]), ends, open_, (steps.low[s], steps.high[s])))
+                sizes.append(
+                    _bound_extent((extents.low[d], extents.high[d]), ends, open_, (steps.low[s], steps.high[s]))
+                )
             d += 1
     sizes += [(extents.low[j], extents.high[j]) for j in range(d, rank)]
     return Interval(np.array([low for low, _ in sizes]), np.array([high for _, high in sizes]))
@@ -151,7 +153,7 @@ def slice_index(node: Any, begin: Any, end: Any, steps: Any) -> tuple[Any, ...]:
     return tuple(index)
 
 
-def _extent(
+def _bound_extent(
     size: tuple[float, float], ends: list[tuple[float, float]], open_: tuple[bool, bool], step: tuple[float, float]
 ) -> tuple[float, float]:
     """Bound the slice of a dimension whose size, ends and step each lie between two numbers."""
@@ -169,13 +171,13 @@ def _extent(
             low, high = size[0], min(size[1], _EXACT)
             meet = [x + by for x in (abs(b), abs(e), abs(b) + abs(e)) for by in (-1, 0, 1)]
             for n in (low, high, *(n for n in meet if low < n < high)):
-                way = _end(e, n, down, open_[1], last=True) - _end(b, n, down, open_[0], last=False)
+                way = _bound_end(e, n, down, open_[1], last=True) - _bound_end(b, n, down, open_[0], last=False)
                 extents += [max(0, math.ceil((-way if down else way) / abs(stride))) for stride in step]
     most = min(max(extents), size[1])
     return float(min(extents)), float(most) if most < _EXACT / 2 else math.inf
 
 
-def _end(end: float, size: float, down: bool, open_: bool, *, last: bool) -> float:
+def _bound_end(end: float, size: float, down: bool, open_: bool, *, last: bool) -> float:
     """Return the place of a slice's end in a dimension of `size` elements, as TensorFlow counts."""
     if open_:
         return (-1.0 if down else size) if last else (size - 1 if down else 0.0)

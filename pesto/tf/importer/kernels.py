@@ -45,7 +45,7 @@ def runs_on(nodes: StepNodes, kernels: list[tuple[bool, bool, bool]], on_gpu: Bo
     return kinds
 
 
-def shared_kinds(kinds: Bools, group: Ints) -> Bools:
+def restrict_shared_kinds(kinds: Bools, group: Ints) -> Bools:
     """Return `kinds` with the groups whose members have no kind of device in common moved to the CPU as a whole."""
     out = kinds.copy()
     member = np.flatnonzero(group >= 0)
@@ -62,14 +62,14 @@ def kernel(node: Any) -> tuple[bool, bool, bool]:
     An op type that the table does not know is assumed to have both kernels.
     """
     types = []
-    for attr in _kernel_attributes().get(node.op, ()):
+    for attr in _load_kernel_attributes().get(node.op, ()):
         value = node.attr[attr] if attr in node.attr else tf.compat.v1.AttrValue()
         types.append((value.type,) if value.type else tuple(value.list.type))
     return _kernel(node.op, tuple(types))
 
 
 @functools.cache
-def _kernel_table() -> dict[str, Any]:
+def _load_kernel_table() -> dict[str, Any]:
     table: dict[str, Any] = json.loads(Path(__file__).with_name("kernels.json").read_text())
     enum = {name: tf.as_dtype(name).as_datatype_enum for name in table["dtypes"]}
     gpu = {
@@ -80,20 +80,20 @@ def _kernel_table() -> dict[str, Any]:
 
 
 @functools.cache
-def _kernel_attributes() -> dict[str, tuple[str, ...]]:
+def _load_kernel_attributes() -> dict[str, tuple[str, ...]]:
     """Return the attributes on which an op type's kernels depend."""
-    gpu = _kernel_table()["gpu"]
+    gpu = _load_kernel_table()["gpu"]
     return {op: tuple(sorted({attr for row in rows for attr in row if attr != _HOST})) for op, rows in gpu.items()}
 
 
 @functools.cache
 def _kernel(op: str, types: tuple[tuple[int, ...], ...]) -> tuple[bool, bool, bool]:
-    table = _kernel_table()
+    table = _load_kernel_table()
     if op in table["cpu_only"]:
         return True, False, False
     if op not in table["gpu"]:
         return True, True, False
-    attribute_types = dict(zip(_kernel_attributes()[op], types, strict=True))
+    attribute_types = dict(zip(_load_kernel_attributes()[op], types, strict=True))
     for alternative in table["gpu"][op]:
         if all(set(attribute_types[attr]) <= allowed for attr, allowed in alternative.items() if attr != _HOST):
             return op not in table["gpu_only"], True, _HOST in alternative
@@ -111,7 +111,7 @@ def export_table() -> dict[str, Any]:
             by_op[k.op].append(k)
         if k.device_type in ("CPU", "DEFAULT"):
             on_cpu.add(k.op)
-    gpu = {op: _alternatives(op, kernels) for op, kernels in sorted(by_op.items())}
+    gpu = {op: _iter_alternatives(op, kernels) for op, kernels in sorted(by_op.items())}
     names = {d for a in gpu.values() for x in a for key, v in x.items() if key != _HOST for d in v}
     return {
         "tensorflow": ".".join(tf.__version__.split(".")[:2]),
@@ -122,7 +122,7 @@ def export_table() -> dict[str, Any]:
     }
 
 
-def _alternatives(op: str, kernels: list[Any]) -> list[Alternative]:
+def _iter_alternatives(op: str, kernels: list[Any]) -> list[Alternative]:
     definition = op_def(op)
     outputs = [] if definition is None else [a.name for a in definition.output_arg]
     inputs = (

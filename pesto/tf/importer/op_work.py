@@ -92,7 +92,7 @@ def elements(shape: Shape) -> int:
     return math.prod(shape) if shape is not None and -1 not in shape else 0
 
 
-def _in(k: int) -> _ShapeOf:
+def _input(k: int) -> _ShapeOf:
     return lambda op: op.ins[k]
 
 
@@ -155,11 +155,8 @@ def _einsum_form(op: OpView) -> Row:
     inputs, _, result = op.node.attr["equation"].s.decode().partition("->")
     left, right = inputs.split(",")
     size, batch = _einsum_sizes(op)
-    a, b, result_labels = set(left) & set(size), set(right) & set(size), set(result)
-    m, n, k, both = (
-        math.prod(size[x] for x in labels)
-        for labels in ((a - b), (b - a), (a & b) - result_labels, a & b & result_labels)
-    )
+    a, b, out = set(left) & set(size), set(right) & set(size), set(result)
+    m, n, k, both = (math.prod(size[x] for x in labels) for labels in ((a - b), (b - a), (a & b) - out, a & b & out))
     return graph.MATMUL, m, n, k, batch * both, 0, 0
 
 
@@ -221,16 +218,16 @@ _POOLS = tuple(f"{kind}Pool{of}{grad}" for kind in ("Avg", "Max") for of in ("",
 _FLOPS: Mapping[str, Callable[[OpView], int]] = {
     **dict.fromkeys(("MatMul", "_FusedMatMul", "SparseMatMul", *_BATCH_MATMULS), _matmul_flops),
     "Einsum": _einsum_flops,
-    **dict.fromkeys((*_CONVS, "Conv"), _conv_flops(_in(1), _out)),
+    **dict.fromkeys((*_CONVS, "Conv"), _conv_flops(_input(1), _out)),
     **dict.fromkeys(
-        ("Conv2DBackpropInput", "Conv3DBackpropInput", "Conv3DBackpropInputV2"), _conv_flops(_in(1), _in(2))
+        ("Conv2DBackpropInput", "Conv3DBackpropInput", "Conv3DBackpropInputV2"), _conv_flops(_input(1), _input(2))
     ),
     **dict.fromkeys(
-        ("Conv2DBackpropFilter", "Conv3DBackpropFilter", "Conv3DBackpropFilterV2"), _conv_flops(_out, _in(2))
+        ("Conv2DBackpropFilter", "Conv3DBackpropFilter", "Conv3DBackpropFilterV2"), _conv_flops(_out, _input(2))
     ),
-    **dict.fromkeys(_DEPTHWISE, _conv_flops(_in(1), _out, 2)),
-    "DepthwiseConv2dNativeBackpropInput": _conv_flops(_in(1), _in(2), 2),
-    "DepthwiseConv2dNativeBackpropFilter": _conv_flops(_out, _in(2), 2),
+    **dict.fromkeys(_DEPTHWISE, _conv_flops(_input(1), _out, 2)),
+    "DepthwiseConv2dNativeBackpropInput": _conv_flops(_input(1), _input(2), 2),
+    "DepthwiseConv2dNativeBackpropFilter": _conv_flops(_out, _input(2), 2),
     **dict.fromkeys(_POOLS, lambda op: max(map(elements, op.outs)) * math.prod(op.node.attr["ksize"].list.i)),
     **dict.fromkeys(("LSTMBlockCell", "BlockLSTM", "BlockLSTMV2"), _lstm_block),
     **dict.fromkeys(("BlockLSTMGrad", "BlockLSTMGradV2"), _twice(_lstm_block)),
@@ -298,16 +295,16 @@ _MOVED: Mapping[str, Callable[[OpView], int]] = {
 _FORMS: Mapping[str, Callable[[OpView], Row]] = {
     **dict.fromkeys(("MatMul", "_FusedMatMul", *_BATCH_MATMULS), _matmul_form),
     "Einsum": _einsum_form,
-    **dict.fromkeys(_CONVS, _conv_form(graph.CONV, _in(0), _in(1), _out)),
+    **dict.fromkeys(_CONVS, _conv_form(graph.CONV, _input(0), _input(1), _out)),
     **dict.fromkeys(
-        ("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _conv_form(graph.CONV_INPUT, _out, _in(1), _in(2))
+        ("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _conv_form(graph.CONV_INPUT, _out, _input(1), _input(2))
     ),
     **dict.fromkeys(
-        ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _conv_form(graph.CONV_FILTER, _in(0), _out, _in(2))
+        ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _conv_form(graph.CONV_FILTER, _input(0), _out, _input(2))
     ),
-    **dict.fromkeys(_DEPTHWISE, _conv_form(graph.DEPTHWISE, _in(0), _in(1), _out)),
-    "DepthwiseConv2dNativeBackpropInput": _conv_form(graph.DEPTHWISE_INPUT, _out, _in(1), _in(2)),
-    "DepthwiseConv2dNativeBackpropFilter": _conv_form(graph.DEPTHWISE_FILTER, _in(0), _out, _in(2)),
+    **dict.fromkeys(_DEPTHWISE, _conv_form(graph.DEPTHWISE, _input(0), _input(1), _out)),
+    "DepthwiseConv2dNativeBackpropInput": _conv_form(graph.DEPTHWISE_INPUT, _out, _input(1), _input(2)),
+    "DepthwiseConv2dNativeBackpropFilter": _conv_form(graph.DEPTHWISE_FILTER, _input(0), _out, _input(2)),
     # The maximum, the sum of exponentials, the result.
     **dict.fromkeys(("Softmax", "LogSoftmax"), _passes(2, 2)),
     **dict.fromkeys(_CROSS_ENTROPIES, _passes(3, 3)),

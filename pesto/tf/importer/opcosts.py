@@ -15,13 +15,13 @@ from pesto.core.source import origin_of
 from pesto.tf.importer import kernels
 from pesto.tf.importer.branch_shapes import FunctionKeys, FunctionShapes, argument_stand_in
 from pesto.tf.importer.op_work import NO_ROW, OpView, flops, kernel_row, launches, loop_row, moved_bytes
-from pesto.tf.importer.shapes import bounded_nodes, data_sized
+from pesto.tf.importer.shapes import bound_shapes, find_data_sized_ops
 from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
 from pesto.tf.nodes.inline import flatten_function
 from pesto.tf.nodes.needed_nodes import RESOURCE, TRAVELS_NOT, StepNodes, is_known
 from pesto.tf.nodes.shape_inference import infer_shapes
 from pesto.tf.nodes.trip_counts import LOOPS, trip_count
-from pesto.tf.variables.variables import BRANCHES, Roots, bytes_of, declared_shape, resource_origins, value_bytes
+from pesto.tf.variables.variables import BRANCHES, Roots, bytes_of, declared_shape, find_resource_origins, value_bytes
 from solvers.arrays import Bools, Floats, Ints
 
 _COMPUTES_IN = ("T", "dtype", "Ta", "T1", "Tinput")
@@ -73,13 +73,13 @@ class CostEstimator:
     """Costs graphs and, once for functions and shapes that differ in names only, the bodies of loops and branches."""
 
     _bodies: dict[Any, _BodyCosts] = field(default_factory=dict)
-    _shapes: FunctionShapes = field(default_factory=lambda: FunctionShapes(bounded_nodes))
+    _shapes: FunctionShapes = field(default_factory=lambda: FunctionShapes(bound_shapes))
     _keys: FunctionKeys = field(default_factory=FunctionKeys)
 
     def costs(self, nodes: StepNodes) -> OpCosts:
         """Return the work of every node; a loop counts its trips, 1 with a warning where they cannot be derived."""
         n = len(nodes.defs)
-        root = resource_origins(nodes)
+        root = find_resource_origins(nodes)
         values = value_bytes(nodes, root)
         out_bytes = [
             [bytes_of(t, nodes.upper_bound(i, k)) for k, t in enumerate(types)] for i, types in enumerate(nodes.dtypes)
@@ -94,15 +94,15 @@ class CostEstimator:
             dtypes.append(next(filter(None, named), types[0] if types else 0))
         launch, on_gpu = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
         sized, unknown = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64)
-        sized[data_sized(nodes)] = True
+        sized[find_data_sized_ops(nodes)] = True
         for i, node in enumerate(nodes.defs):
             if node.op in LOOPS or node.op in BRANCHES:
-                inner = self._inner(nodes, i, root, trips)
+                inner = self._cost_call(nodes, i, root, trips)
                 work[i], moved[i], on_gpu[i] = inner.flops, min(inner.moved, _MOST), inner.on_gpu
                 dtypes[i], rows[i] = inner.dtype, loop_row(min(inner.launched, _MOST_LAUNCHED))
                 sized[i], unknown[i] = sized[i] or inner.data_sized, inner.unknown
                 continue
-            op = _view(nodes, i, root, values, out_bytes)
+            op = _make_view(nodes, i, root, values, out_bytes)
             launch[i] = launches(op, registered[i][2])
             if launch[i]:
                 work[i], moved[i], rows[i] = flops(op), min(moved_bytes(op), _MOST), kernel_row(op)
@@ -118,13 +118,13 @@ class CostEstimator:
             unknown=unknown,
         )
 
-    def _inner(self, nodes: StepNodes, i: int, root: Roots, trips: dict[int, int]) -> _BodyCosts:
+    def _cost_call(self, nodes: StepNodes, i: int, root: Roots, trips: dict[int, int]) -> _BodyCosts:
         """Cost a loop: its bodies, times its trips; or a branch, of which the heaviest is planned for."""
         node, loop = nodes.defs[i], nodes.defs[i].op in LOOPS
         attrs = ("cond", "body") if loop else ("then_branch", "else_branch")
         names = [node.attr[a].func.name for a in attrs if loop or a in node.attr]
         names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
-        parts = [self._body(nodes, i, name, root, 0 if loop else 1) for name in names]
+        parts = [self._cost_body(nodes, i, name, root, 0 if loop else 1) for name in names]
         times = _count_trips(nodes, i, trips) if loop else 1
 
         def total(amounts: Iterable[Any]) -> Any:
@@ -134,24 +134,24 @@ class CostEstimator:
             float(total(p.flops for p in parts)),
             total(p.moved for p in parts),
             all(p.on_gpu for p in parts),
-            _dominant_dtype([p.dtype for p in parts], [p.flops for p in parts]),
+            _find_dominant_dtype([p.dtype for p in parts], [p.flops for p in parts]),
             total(p.launched for p in parts),
             any(p.data_sized for p in parts),
             sum(p.unknown for p in parts),
         )
 
-    def _body(self, nodes: StepNodes, i: int, name: str, root: Roots, skip: int) -> _BodyCosts:
+    def _cost_body(self, nodes: StepNodes, i: int, name: str, root: Roots, skip: int) -> _BodyCosts:
         library = nodes.signatures.library
         if name not in library:
             raise InputError(f"op {shown(nodes.defs[i].name)}: its function {shown(name)} is missing")
         arguments = [argument_stand_in(nodes, p, k, root) for p, k in nodes.inputs[i][skip:]]
         # Unrolled models contain hundreds of equal branches and loops; bodies that differ only in names are costed
         # once.
-        key = (self._keys.key(library[name], library), *(_argument_key(a) for a in arguments))
+        key = (self._keys.key(library[name], library), *(_make_argument_key(a) for a in arguments))
         if key not in self._bodies:
             self._bodies[key] = _BodyCosts(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
             flat = flatten_function(library[name], arguments, library)
-            inner = bounded_nodes(infer_shapes(flat.graph_def), flat.ops, self._shapes)
+            inner = bound_shapes(infer_shapes(flat.graph_def), flat.ops, self._shapes)
             costs = self.costs(inner)
             # Placeholders stand for arguments and exist only here; their kinds of device say nothing about the body.
             plain = [node.op != "Placeholder" for node in inner.defs]
@@ -159,15 +159,15 @@ class CostEstimator:
                 float(costs.flops.sum()),
                 int(costs.moved.sum()),
                 bool(costs.runs_on[plain, kernels.KINDS.index("gpu")].all()),
-                _dominant_dtype(costs.dtypes, costs.flops.tolist()),
+                _find_dominant_dtype(costs.dtypes, costs.flops.tolist()),
                 int(kernel_counts(costs.kernels, costs.launches).sum()),
                 bool(costs.data_sized.any()),
-                len(_unknown(inner, costs.launches)) + int(costs.unknown.sum()),
+                len(_find_unknown_sizes(inner, costs.launches)) + int(costs.unknown.sum()),
             )
         return self._bodies[key]
 
 
-def _dominant_dtype(dtypes: Iterable[int], weights: Iterable[float]) -> int:
+def _find_dominant_dtype(dtypes: Iterable[int], weights: Iterable[float]) -> int:
     """Return the data type number that has most of the weight; 0 without any."""
     total: dict[int, float] = {0: 0.0}
     for dtype, weight in zip(dtypes, weights, strict=True):
@@ -175,14 +175,14 @@ def _dominant_dtype(dtypes: Iterable[int], weights: Iterable[float]) -> int:
     return max(total, key=total.__getitem__)
 
 
-def _argument_key(stand_in: Any) -> tuple[Any, ...]:
+def _make_argument_key(stand_in: Any) -> tuple[Any, ...]:
     """Return the properties of a function's argument that its body's work depends on."""
     value = stand_in.attr["value"].tensor.SerializeToString() if stand_in.op == "Const" else b""
     bound = stand_in.attr[BOUND_ATTRIBUTE].shape.SerializeToString() if BOUND_ATTRIBUTE in stand_in.attr else b""
     return stand_in.op, stand_in.attr["dtype"].type, declared_shape(stand_in), bound, value
 
 
-def _unknown(nodes: StepNodes, matter: Bools) -> list[int]:
+def _find_unknown_sizes(nodes: StepNodes, matter: Bools) -> list[int]:
     """Return the ops among those that `matter` [n] some of whose outputs travel and have unknown sizes."""
     return [
         i
@@ -194,7 +194,7 @@ def _unknown(nodes: StepNodes, matter: Bools) -> list[int]:
     ]
 
 
-def _view(nodes: StepNodes, i: int, root: Roots, values: list[int], out_bytes: list[list[int]]) -> OpView:
+def _make_view(nodes: StepNodes, i: int, root: Roots, values: list[int], out_bytes: list[list[int]]) -> OpView:
     node = nodes.defs[i]
     refs, ref_outputs = nodes.signatures.input_refs(node), nodes.signatures.output_refs(node)
     in_bytes, handles = [], []
@@ -261,7 +261,7 @@ def warn_assumed(nodes: StepNodes, costs: OpCosts, in_loop: Bools, source: str) 
             shown(nodes.defs[sized[0]].name),
             ", of branches without what they search for" if branches else "",
         )
-    lacking = _unknown(nodes, costs.launches & in_loop)
+    lacking = _find_unknown_sizes(nodes, costs.launches & in_loop)
     inside = np.flatnonzero(costs.unknown).tolist()
     if lacking or inside:
         _log.warning(

@@ -14,16 +14,16 @@ import tensorflow as tf
 from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.source import feed_shapes, origin_of, output_of
-from pesto.tf.importer.branch_shapes import FunctionShapes, passed_through
-from pesto.tf.importer.size_inference import Special, check_stated, inferred_bounds, inferred_shapes
+from pesto.tf.importer.branch_shapes import FunctionShapes, find_pass_through
+from pesto.tf.importer.size_inference import Special, check_stated, infer_bounds, infer_open_shapes
 from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, EXACT
 from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.nodes.needed_nodes import TRAVELS_NOT, Shape, StepNodes, is_known, parse_nodes, producer, shape_from
 from pesto.tf.nodes.shape_inference import fix_open_batch, has_open_batch
 from pesto.tf.nodes.trip_counts import LOOPS, scalar_constant
-from pesto.tf.nodes.v1_loops import outermost_loops
+from pesto.tf.nodes.v1_loops import find_outermost_loops
 from pesto.tf.placement_refusals import refuse_ragged_feeds
-from pesto.tf.variables.variables import BRANCHES, resource_origins
+from pesto.tf.variables.variables import BRANCHES, find_resource_origins
 
 _PASSES = frozenset(("Enter", "RefEnter", "Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge"))
 """Ops that hand on a queue or a table."""
@@ -42,7 +42,7 @@ _AXES = "BroadcastGradientArgs"
 """Gives the axes to sum over, of which there are at most as many as the inputs have; too few bytes to warn of."""
 
 
-def known_nodes(captured: CapturedStep, batch: int | None) -> StepNodes:
+def resolve_shapes(captured: CapturedStep, batch: int | None) -> StepNodes:
     """Return the nodes of the step, with the shape of every tensor that travels, or an upper bound of it.
 
     With `batch` the unknown first dimension of feeds becomes that, and TensorFlow infers the rest anew. Where a size
@@ -53,17 +53,17 @@ def known_nodes(captured: CapturedStep, batch: int | None) -> StepNodes:
     if batch is not None and has_open_batch(graph_def):
         graph_def = fix_open_batch(graph_def, batch)
     stated = feed_shapes(captured.feed_shapes)
-    nodes = bounded_nodes(graph_def, captured.fetches, stated=stated)
-    for (i, k), sizes in _stated(nodes, stated).items():
+    nodes = bound_shapes(graph_def, captured.fetches, stated=stated)
+    for (i, k), sizes in _read_stated(nodes, stated).items():
         check_stated(nodes.defs[i].name, k, sizes, nodes.shapes[i][k])
     refuse_ragged_feeds(captured.graph_def, {node.name for node in nodes.defs}, captured.source)
-    unsized = list(_open(nodes))
+    unsized = list(_find_open_outputs(nodes))
     if unsized:
-        raise _unsized_error(captured, nodes, batch, unsized)
+        raise _make_unsized_error(captured, nodes, batch, unsized)
     return nodes
 
 
-def bounded_nodes(
+def bound_shapes(
     graph_def: Any,
     fetches: Sequence[str],
     functions: FunctionShapes | None = None,
@@ -75,9 +75,9 @@ def bounded_nodes(
     functions: what is known already of the bodies of loops and branches. stated: the largest shapes of outputs by
     their names, as the user gives them.
     """
-    nodes, functions = parse_nodes(graph_def, fetches), functions or FunctionShapes(bounded_nodes)
+    nodes, functions = parse_nodes(graph_def, fetches), functions or FunctionShapes(bound_shapes)
     # Output of a loop -> the variable handle that it hands on, as only the handle itself tells TensorFlow the shape.
-    root = resource_origins(nodes)
+    root = find_resource_origins(nodes)
     past_loops = {
         (i, k): (root[i][k], 0)
         for i, node in enumerate(nodes.defs)
@@ -85,22 +85,22 @@ def bounded_nodes(
         for k in range(len(nodes.dtypes[i]))
         if root[i][k] >= 0
     }
-    handles = past_loops | passed_through(nodes)
-    if _open_but_axes(nodes):
+    handles = past_loops | find_pass_through(nodes)
+    if _find_open_outputs_but_axes(nodes):
         known_values = {
             **GIVEN,
             **dict.fromkeys(BRANCHES, functions.known_of_branch),
             **dict.fromkeys(LOOPS, functions.known_of_loop),
         }
-        nodes = replace(nodes, shapes=inferred_shapes(nodes, EXACT, known_values, handles))
+        nodes = replace(nodes, shapes=infer_open_shapes(nodes, EXACT, known_values, handles))
     bounds: Mapping[tuple[int, int], tuple[int, ...]] = {}
-    if _open_but_axes(nodes):
+    if _find_open_outputs_but_axes(nodes):
         limited = {
             **GIVEN_AT_MOST,
             **dict.fromkeys(BRANCHES, functions.bounds_of_branch),
             **dict.fromkeys(LOOPS, functions.bounds_of_loop),
         }
-        bounds, unlimited = inferred_bounds(nodes, AT_MOST, limited, handles, _stated(nodes, stated))
+        bounds, unlimited = infer_bounds(nodes, AT_MOST, limited, handles, _read_stated(nodes, stated))
         nodes = replace(nodes, unlimited=unlimited)
     nodes = replace(nodes, bounds=bounds)
     axes = {
@@ -113,23 +113,23 @@ def bounded_nodes(
     return replace(nodes, bounds=axes | dict(bounds))
 
 
-def data_sized(nodes: StepNodes) -> list[int]:
+def find_data_sized_ops(nodes: StepNodes) -> list[int]:
     """Return the ops whose own output sizes depend on the data and have upper bounds; those of their readers follow."""
     if not nodes.bounds:
         return []
-    open_ = _open_but_axes(replace(nodes, bounds={}))
+    open_ = _find_open_outputs_but_axes(replace(nodes, bounds={}))
     kinds = BRANCHES | set(DATA_DEPENDENT)
     return sorted({i for i, k in open_ if (i, k) in nodes.bounds and nodes.defs[i].op in kinds})
 
 
-def _open_but_axes(nodes: StepNodes) -> list[tuple[int, int]]:
-    return [(i, k) for i, k in _open(nodes) if nodes.defs[i].op != _AXES]
+def _find_open_outputs_but_axes(nodes: StepNodes) -> list[tuple[int, int]]:
+    return [(i, k) for i, k in _find_open_outputs(nodes) if nodes.defs[i].op != _AXES]
 
 
-def _open(nodes: StepNodes) -> Iterator[tuple[int, int]]:
+def _find_open_outputs(nodes: StepNodes) -> Iterator[tuple[int, int]]:
     """Yield (node, output) of every tensor that travels and has no known size, in topological order."""
     read: list[set[int]] = [set() for _ in nodes.defs]
-    loop = outermost_loops(nodes).tolist()
+    loop = find_outermost_loops(nodes).tolist()
     for i, inputs in enumerate(nodes.inputs):
         for p, k in inputs:
             if loop[p] < 0 or loop[p] != loop[i]:  # what stays within a folded loop does not travel
@@ -140,7 +140,7 @@ def _open(nodes: StepNodes) -> Iterator[tuple[int, int]]:
                 yield i, k
 
 
-def _stated(nodes: StepNodes, shapes: Mapping[str, tuple[int, ...]]) -> dict[tuple[int, int], tuple[int, ...]]:
+def _read_stated(nodes: StepNodes, shapes: Mapping[str, tuple[int, ...]]) -> dict[tuple[int, int], tuple[int, ...]]:
     """(node, output) -> the shape that is given for it, of all but feeds, whose shapes the graph has."""
     place = {node.name: i for i, node in enumerate(nodes.defs)} if shapes else {}
     named = ((*output_of(name), sizes) for name, sizes in shapes.items())
@@ -151,7 +151,7 @@ def _is_feed(nodes: StepNodes, i: int) -> bool:
     return nodes.defs[i].op.startswith("Placeholder") or "Iterator" in nodes.defs[i].op
 
 
-def _maker(nodes: StepNodes, i: int) -> Any:
+def _find_maker(nodes: StepNodes, i: int) -> Any:
     """Return the node that makes the queue or table that node `i` takes, as far as it can be followed back."""
     producer = nodes.inputs[i][0][0]
     for _ in nodes.defs:
@@ -161,39 +161,39 @@ def _maker(nodes: StepNodes, i: int) -> Any:
     return nodes.defs[producer]
 
 
-def _queue_element(nodes: StepNodes, i: int) -> dict[int, Shape]:
+def _find_queue_element(nodes: StepNodes, i: int) -> dict[int, Shape]:
     """Return the shapes of one element of a queue; none where its maker does not state them."""
-    maker = _maker(nodes, i)
+    maker = _find_maker(nodes, i)
     stated = maker.attr["shapes"].list.shape if maker.op in _QUEUES else ()
     return {k: shape_from(shape) for k, shape in enumerate(stated)}
 
 
-def _queue_elements(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
+def _stack_queue_elements(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
     """Return shapes with as many elements as a constant says; a queue may give fewer to QueueDequeueUpTo."""
     many = nodes.defs[nodes.inputs[i][1][0]]
     if many.op != "Const":
         return {}
     count = int(tf.make_ndarray(many.attr["value"].tensor))
-    return {k: None if shape is None else (count, *shape) for k, shape in _queue_element(nodes, i).items()}
+    return {k: None if shape is None else (count, *shape) for k, shape in _find_queue_element(nodes, i).items()}
 
 
-def _table_values(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
+def _find_table_values(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
     """Return the shape of the values of a table: one for each key."""
-    maker, keys = _maker(nodes, i), nodes.input_shapes(i)[1]
+    maker, keys = _find_maker(nodes, i), nodes.input_shapes(i)[1]
     if keys is None or maker.op not in _TABLES | _TABLES_OF_TENSORS:
         return {}
     value = shape_from(maker.attr["value_shape"].shape) if maker.op in _TABLES_OF_TENSORS else ()
     return {} if value is None else {0: (*keys, *value)}
 
 
-def _stacked(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
+def _stack_list(nodes: StepNodes, i: int) -> Mapping[int, Shape]:
     """Return the shape of a TensorListStack, or its bound: as many rows as the list has elements."""
     shape = nodes.shapes[i][0]
-    number = None if not shape else _list_length(nodes, nodes.inputs[i][0], _LIST_DEPTH)
+    number = None if not shape else _find_list_length(nodes, nodes.inputs[i][0], _LIST_DEPTH)
     return {} if number is None or not shape or shape[0] >= 0 else {0: (number, *shape[1:])}
 
 
-def _list_length(nodes: StepNodes, tensor: tuple[int, int], depth: int) -> int | None:
+def _find_list_length(nodes: StepNodes, tensor: tuple[int, int], depth: int) -> int | None:
     """Return how many elements a list has; None where the op that made it does not say, or a loop changes it."""
     i, k = tensor
     node, inputs = nodes.defs[i], nodes.inputs[i]
@@ -213,7 +213,7 @@ def _list_length(nodes: StepNodes, tensor: tuple[int, int], depth: int) -> int |
         else:
             length = scalar_constant(nodes.defs[number])
     if source is not None:
-        return _list_length(nodes, source, depth - 1) if depth else None
+        return _find_list_length(nodes, source, depth - 1) if depth else None
     return length if length is not None and length >= 0 else None
 
 
@@ -242,16 +242,16 @@ def _keeps_length(body: Any, k: int) -> bool:
 
 
 GIVEN: Special = {
-    **dict.fromkeys(("QueueDequeue", "QueueDequeueV2"), _queue_element),
-    **dict.fromkeys(("QueueDequeueMany", "QueueDequeueManyV2"), _queue_elements),
-    **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), _table_values),
-    "TensorListStack": _stacked,
+    **dict.fromkeys(("QueueDequeue", "QueueDequeueV2"), _find_queue_element),
+    **dict.fromkeys(("QueueDequeueMany", "QueueDequeueManyV2"), _stack_queue_elements),
+    **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), _find_table_values),
+    "TensorListStack": _stack_list,
 }
 """Op type -> rule for exact shapes, which hold whatever the data are."""
 
 GIVEN_AT_MOST: Special = {
-    **dict.fromkeys(("QueueDequeueUpTo", "QueueDequeueUpToV2"), _queue_elements),
-    "TensorListStack": _stacked,
+    **dict.fromkeys(("QueueDequeueUpTo", "QueueDequeueUpToV2"), _stack_queue_elements),
+    "TensorListStack": _stack_list,
 }
 """Op type -> rule for upper bounds of shapes."""
 
@@ -325,7 +325,7 @@ REMEDIES: Mapping[str, str] = {
 """Op type -> remedy for a size that depends on the data."""
 
 
-def _unsized_error(
+def _make_unsized_error(
     captured: CapturedStep, nodes: StepNodes, batch: int | None, unsized: list[tuple[int, int]]
 ) -> InputError:
     """Make the error for the first feed, else op, of those whose outputs have neither a size nor a bound."""
@@ -340,11 +340,11 @@ def _unsized_error(
     text = "of unknown rank" if shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in shape)}]"
     what = f"{source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
     if feeds:
-        remedy = _feed_remedy(_shape_to_give(source, nodes, (i, k)), shape, batch)
+        remedy = _make_feed_remedy(_format_stated_shape(source, nodes, (i, k)), shape, batch)
         batch_clause = "" if batch is None else f" even with batch {batch}"
         return InputError.build(f"{what}{batch_clause}, so its bytes are unknown", remedy=remedy)
     of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
-    stated_shape, kind = _shape_to_give(source, nodes, sized), nodes.defs[i].op
+    stated_shape, kind = _format_stated_shape(source, nodes, sized), nodes.defs[i].op
     if stated_shape and origin_of(source).from_file:
         remedy = f"give the largest that it can have ({stated_shape})"
     else:
@@ -357,7 +357,7 @@ def _unsized_error(
     )
 
 
-def _shape_to_give(source: str, nodes: StepNodes, output: tuple[int, int]) -> str:
+def _format_stated_shape(source: str, nodes: StepNodes, output: tuple[int, int]) -> str:
     """Return the words that state the largest shape of an output, with N for what is open; none if none helps."""
     i, k = output
     shape, name = nodes.upper_bound(i, k), f"{nodes.defs[i].name}:{k}".removesuffix(":0")
@@ -365,21 +365,18 @@ def _shape_to_give(source: str, nodes: StepNodes, output: tuple[int, int]) -> st
     return f"shape {shown(name)}={sizes}" if origin_of(source).takes_shapes else ""
 
 
-def _feed_remedy(stated_shape: str, shape: Shape, batch: int | None) -> str:
+def _make_feed_remedy(option: str, shape: Shape, batch: int | None) -> str:
     """Return the remedy for a feed of an open shape.
 
-    stated_shape: option that states its shape, or an empty string. batch: batch size already set for first dimensions,
-    or None.
+    option: text that states its shape, if any. batch: batch size that is set for first dimensions already, or None.
     """
     if shape is None:
-        remedy = (
-            f"give its shape ({stated_shape})" if stated_shape else "give the shapes of the feeds (shape NAME=16,40)"
-        )
+        remedy = f"give its shape ({option})" if option else "give the shapes of the feeds (shape NAME=16,40)"
         return f"{remedy}, or set it with tf.ensure_shape"
-    if stated_shape:
+    if option:
         first_alone = batch is None and shape[0] < 0 and all(n >= 0 for n in shape[1:])
-        number = " with a number for each N" if "N" in stated_shape.rpartition("=")[2] else ""
-        return f"give {'a batch size (batch=32), or ' if first_alone else ''}its shape ({stated_shape}{number})"
+        number = " with a number for each N" if "N" in option.rpartition("=")[2] else ""
+        return f"give {'a batch size (batch=32), or ' if first_alone else ''}its shape ({option}{number})"
     if batch is None:
         return "give a batch size (batch=32), or static shapes of the feeds"
     return (

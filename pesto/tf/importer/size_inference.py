@@ -46,7 +46,7 @@ _DEPTH = 32
 """Ops that are followed back from a lower bound of a size."""
 
 
-def inferred_shapes(
+def infer_open_shapes(
     nodes: StepNodes, rules: Mapping[str, Rule], special: Special, handles: Mapping[Tensor, Tensor]
 ) -> list[tuple[Shape, ...]]:
     """Return [n] the shapes of all outputs, with what `rules`, `special` and TensorFlow infer of those that are open.
@@ -58,7 +58,7 @@ def inferred_shapes(
     return inference.shapes
 
 
-def inferred_bounds(
+def infer_bounds(
     nodes: StepNodes,
     rules: Mapping[str, Rule],
     special: Special,
@@ -269,7 +269,7 @@ class _SizeBounds(_ShapeInference):
             if (i, k) in self.ensured:
                 shape = better
             elif not is_known(shape):
-                shape = self._bound(i, k, shape, better)
+                shape = self._bound_output(i, k, shape, better)
             if (i, k) in self.stated:
                 stated_shape, bound = self.stated[i, k], shape
                 check_stated(name, k, stated_shape, self.shapes[i][k])
@@ -292,13 +292,13 @@ class _SizeBounds(_ShapeInference):
                 self.set_shape(tensor, shape)
                 self.stand_ins[i, k] = tensor
             else:
-                self.stand_ins[i, k] = _placeholder(tensor.dtype, shape)
+                self.stand_ins[i, k] = _make_placeholder(tensor.dtype, shape)
 
-    def _bound(self, i: int, k: int, inferred: Shape, better: Shape) -> Shape:
+    def _bound_output(self, i: int, k: int, inferred: Shape, better: Shape) -> Shape:
         """Return the largest shape of an output, where TensorFlow infers none from the largest inputs."""
         if better is not None:
             return _fill_open_sizes(inferred, better)
-        grown = _fill_open_sizes(inferred, self._grown(i, k))
+        grown = _fill_open_sizes(inferred, self._infer_grown(i, k))
         if is_known(grown):
             return grown
         extents = self.by_rule(i, k, grown)
@@ -307,12 +307,12 @@ class _SizeBounds(_ShapeInference):
         self.lower[i, k] = tuple(max(0, int(n)) for n in extents.low.tolist())
         return tuple(int(max(n, 0)) if np.isfinite(n) else -1 for n in extents.high.tolist())
 
-    def _grown(self, i: int, k: int, *, low: bool = False) -> Shape:
+    def _infer_grown(self, i: int, k: int, *, low: bool = False) -> Shape:
         """Return the shape of an output for the largest, or least, values of operands with which it grows."""
         places, sources = GROWING.get(self.nodes.defs[i].op, ()), self.nodes.inputs[i]
         if not places:
             return None
-        inputs = self._inputs(i) if not low else self._least_inputs(i, _DEPTH)
+        inputs = self._make_inputs(i) if not low else self._make_least_inputs(i, _DEPTH)
         for slot in places:
             p, j = sources[slot]
             bounds, shape = self.ranges.at(sources[slot]), self.nodes.shapes[p][j]
@@ -331,15 +331,15 @@ class _SizeBounds(_ShapeInference):
         sizes are left open in turn, and the least of what comes out is taken. Where sizes are broadcast, one may be 1,
         and the largest of all is taken. What remains takes certain sizes alone, and the largest of them is sought.
         """
-        inputs = self._inputs(i)
-        copies = self._axes(i) or self.copy(i, inputs)
+        inputs = self._make_inputs(i)
+        copies = self._infer_gradient_axes(i) or self.copy(i, inputs)
         if copies is not None:
             return copies
-        bounded = self._bounded(i)
-        broadcast = self._broadcast(i, inputs, bounded)
+        bounded = self._find_bounded_inputs(i)
+        broadcast = self._infer_broadcast(i, inputs, bounded)
         if broadcast is not None:
             return broadcast
-        tried = [self.copy(i, self._opened(i, inputs, [slot])) for slot in bounded]
+        tried = [self.copy(i, self._open_inputs(i, inputs, [slot])) for slot in bounded]
         # Two inputs that must have equal sizes may have unequal bounds, for example 10 and 7. Opening one lets the
         # other decide, and the smaller result is still an upper bound.
         accepted = [outputs for outputs in tried if outputs is not None]
@@ -347,16 +347,16 @@ class _SizeBounds(_ShapeInference):
         elements = [sum(math.prod(s) if s is not None and -1 not in s else math.inf for s in of) for of in shapes]
         best = accepted[elements.index(min(elements))] if accepted else None
         if best is None or not all(is_known(_tensor_shape(tensor)) for tensor in best):
-            best = self._largest_accepted(i, inputs, bounded) or best
+            best = self._search_largest_accepted(i, inputs, bounded) or best
         if best is None:
-            best = self.copy(i, self._opened(i, inputs, bounded))
+            best = self.copy(i, self._open_inputs(i, inputs, bounded))
         return self.original(i) if best is None else best
 
-    def _bounded(self, i: int) -> list[int]:
+    def _find_bounded_inputs(self, i: int) -> list[int]:
         """Return the inputs of node `i` whose sizes depend on the data."""
         return [slot for slot, t in enumerate(self.nodes.inputs[i]) if t in self.partly]
 
-    def _broadcast(self, i: int, inputs: Sequence[Any], bounded: Sequence[int]) -> Sequence[Any] | None:
+    def _infer_broadcast(self, i: int, inputs: Sequence[Any], bounded: Sequence[int]) -> Sequence[Any] | None:
         """Return the outputs where an input's bounded sizes may be 1 and are repeated; None where that cannot be."""
         results = []
         for slot in bounded:
@@ -378,7 +378,7 @@ class _SizeBounds(_ShapeInference):
             results += [] if copies is None else [copies]
         if not results:
             return None
-        opened = self.copy(i, self._opened(i, inputs, bounded))
+        opened = self.copy(i, self._open_inputs(i, inputs, bounded))
         if opened is None or any(len({tensor.shape.rank for tensor in of}) > 1 for of in zip(*results, strict=True)):
             return None
         for k, tensor in enumerate(opened):
@@ -388,7 +388,7 @@ class _SizeBounds(_ShapeInference):
                 self.set_shape(tensor, tuple(-1 if -1 in of else max(of) for of in sizes))
         return opened
 
-    def _largest_accepted(self, i: int, inputs: Sequence[Any], bounded: Sequence[int]) -> Sequence[Any] | None:
+    def _search_largest_accepted(self, i: int, inputs: Sequence[Any], bounded: Sequence[int]) -> Sequence[Any] | None:
         """Return the outputs for the largest size of the inputs' one bounded dimension that TensorFlow accepts."""
         open_ = [
             (slot, d)
@@ -411,12 +411,12 @@ class _SizeBounds(_ShapeInference):
                 return copies
         return None
 
-    def _inputs(self, i: int) -> list[Any]:
+    def _make_inputs(self, i: int) -> list[Any]:
         """Make the inputs of a copy of node `i`: of the shapes, largest or least, that make its output largest."""
         inputs = [self.tensor(t) for t in self.nodes.inputs[i]]
         op = self.nodes.defs[i].op
         if op in _SHAPES or op in _ENDS:
-            return self._opened(i, inputs, self._bounded(i))
+            return self._open_inputs(i, inputs, self._find_bounded_inputs(i))
         for slot, dimensions in _KERNELS.get(op, {}).items():
             extents = self.extents(self.nodes.inputs[i][slot]) if self.nodes.inputs[i][slot] in self.partly else None
             if extents is not None:
@@ -426,25 +426,25 @@ class _SizeBounds(_ShapeInference):
                 inputs[slot] = tf.compat.v1.placeholder(inputs[slot].dtype, sizes)
         return inputs
 
-    def _least_inputs(self, i: int, depth: int) -> list[Any]:
+    def _make_least_inputs(self, i: int, depth: int) -> list[Any]:
         inputs = [self.tensor(t) for t in self.nodes.inputs[i]]
         if self.nodes.defs[i].op in _ENDS or self.nodes.defs[i].op in _KERNELS:
-            return self._opened(i, inputs, self._bounded(i))
-        for slot in self._bounded(i):
+            return self._open_inputs(i, inputs, self._find_bounded_inputs(i))
+        for slot in self._find_bounded_inputs(i):
             tensor = self.nodes.inputs[i][slot]
-            shape = None if self.partly[tensor] is None else self._lower(tensor, depth - 1)
-            inputs[slot] = _placeholder(inputs[slot].dtype, shape)
+            shape = None if self.partly[tensor] is None else self._infer_lower_bounds(tensor, depth - 1)
+            inputs[slot] = _make_placeholder(inputs[slot].dtype, shape)
         return inputs
 
-    def _opened(self, i: int, inputs: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    def _open_inputs(self, i: int, inputs: Sequence[Any], places: Sequence[int]) -> list[Any]:
         """Return `inputs` with what is known of their shapes alone in some places."""
         opened = list(inputs)
         for slot in places:
             p, k = self.nodes.inputs[i][slot]
-            opened[slot] = _placeholder(opened[slot].dtype, self.nodes.shapes[p][k])
+            opened[slot] = _make_placeholder(opened[slot].dtype, self.nodes.shapes[p][k])
         return opened
 
-    def _axes(self, i: int) -> Sequence[Any] | None:
+    def _infer_gradient_axes(self, i: int) -> Sequence[Any] | None:
         """Return the axes that the gradients of two broadcast tensors are summed over, where the bounds tell them."""
         if self.nodes.defs[i].op != "BroadcastGradientArgs":
             return None
@@ -474,14 +474,14 @@ class _SizeBounds(_ShapeInference):
         if shape is None:
             return None
         high = np.array(shape, dtype=np.float64)
-        low = np.array(self._lower(tensor, _DEPTH), dtype=np.float64)
+        low = np.array(self._infer_lower_bounds(tensor, _DEPTH), dtype=np.float64)
         return Interval(low, np.where(high < 0, np.inf, high))
 
     def largest(self, tensor: Tensor) -> Shape:
         """Return the largest shape of a tensor."""
         return self.partly.get(tensor, super().largest(tensor))
 
-    def _lower(self, tensor: Tensor, depth: int) -> tuple[int, ...]:
+    def _infer_lower_bounds(self, tensor: Tensor, depth: int) -> tuple[int, ...]:
         """Return lower bounds of a tensor's extents: those that TensorFlow infers for the least inputs, else 0."""
         if tensor not in self.lower:
             i, k = tensor
@@ -491,9 +491,9 @@ class _SizeBounds(_ShapeInference):
             if depth and imported is not None and own and not self.nodes.defs[i].op.endswith(("Enter", "Merge")):
                 self.lower[tensor] = tuple(max(n, 0) for n in imported)  # asked again only on a way round a loop
                 with self.graph.as_default():
-                    copies = self.copy(i, self._least_inputs(i, depth)) if self.nodes.inputs[i] else None
+                    copies = self.copy(i, self._make_least_inputs(i, depth)) if self.nodes.inputs[i] else None
                     inferred = None if copies is None else _tensor_shape(copies[k])
-                    least = _fill_open_sizes(imported, _fill_open_sizes(inferred, self._grown(i, k, low=True)))
+                    least = _fill_open_sizes(imported, _fill_open_sizes(inferred, self._infer_grown(i, k, low=True)))
             self.lower[tensor] = tuple(max(n, 0) for n in least or (0,) * rank)
         return self.lower[tensor]
 
@@ -519,7 +519,7 @@ class _SizeBounds(_ShapeInference):
         return UnlimitedSize(op=tensor[0], size=size or tensor)
 
 
-def _placeholder(dtype: Any, shape: Shape) -> Any:
+def _make_placeholder(dtype: Any, shape: Shape) -> Any:
     return tf.compat.v1.placeholder(dtype, _to_tf_shape(shape))
 
 

@@ -54,11 +54,11 @@ class OpSizes:
 
     def extents(self, slot: int) -> Interval:
         """Return the extents of input `slot`."""
-        return _bounded(self.input_extents(slot))
+        return _require(self.input_extents(slot))
 
     def largest(self, slot: int) -> tuple[int, ...]:
         """Return the largest shape of input `slot`."""
-        return _bounded(self.extents(slot).sizes() if slot < self.arguments else None)
+        return _require(self.extents(slot).sizes() if slot < self.arguments else None)
 
     def elements(self, slot: int) -> int:
         """Return the largest number of elements of input `slot`."""
@@ -67,7 +67,7 @@ class OpSizes:
     def value(self, slot: int) -> Any:
         """Return the value of input `slot`, an array of whole numbers."""
         values = self.values(slot)
-        return _bounded(values.low.astype(np.int64) if values.low.size and (values.low == values.high).all() else None)
+        return _require(values.low.astype(np.int64) if values.low.size and (values.low == values.high).all() else None)
 
     def vector(self, slot: int) -> Interval:
         """Return the values of each element of a vector."""
@@ -83,16 +83,16 @@ class OpSizes:
     def most(self, slot: int) -> int:
         """Return the largest element that input `slot` can have."""
         values = self.values(slot)
-        return _bounded(int(values.high.max()) if values.limited else None)
+        return _require(int(values.high.max()) if values.limited else None)
 
 
-def _bounded(value: _T | None) -> _T:
+def _require(value: _T | None) -> _T:
     if value is None:
         raise UnboundedError
     return value
 
 
-def _or_none(get: Callable[[int], _T], slot: int) -> _T | None:
+def _get_or_none(get: Callable[[int], _T], slot: int) -> _T | None:
     try:
         return get(slot)
     except UnboundedError:
@@ -102,7 +102,7 @@ def _or_none(get: Callable[[int], _T], slot: int) -> _T | None:
 def apply_rule(rules: Mapping[str, Rule], op: OpSizes) -> Interval | None:
     """Return the extents of an output by the rule for its op type, where TensorFlow infers none; None without any."""
     try:
-        extents = _bounded(rules.get(op.node.op))(op)
+        extents = _require(rules.get(op.node.op))(op)
     except UnboundedError:
         return None
     if op.inferred is None:
@@ -130,7 +130,7 @@ EXACT: Mapping[str, Rule] = dict.fromkeys(
 """Sizes that hold whatever the data are."""
 
 
-def _values_of(op: OpSizes, values: int) -> Interval:
+def _bound_values(op: OpSizes, values: int) -> Interval:
     """Bound the indices (output 0) or values (output 1) of a sparse tensor; its rank is inferred, or the first's."""
     if op.output == 1:
         return at_most(values)
@@ -142,17 +142,17 @@ def _values_of(op: OpSizes, values: int) -> Interval:
     return at_most(values, width)
 
 
-def _values_of_both(first: int, second: int) -> Rule:
+def _bound_values_of_both(first: int, second: int) -> Rule:
     """Make the rule of ops on two sparse tensors or sets whose result has at most the values of both."""
-    return lambda op: _values_of(op, op.elements(first) + op.elements(second))
+    return lambda op: _bound_values(op, op.elements(first) + op.elements(second))
 
 
-def _segments(ids: int) -> Rule:
+def _bound_segments(ids: int) -> Rule:
     """Make the rule of ops that give segments up to the largest id, where that is limited by the graph."""
     return lambda op: at_most(op.most(ids) + 1, *op.largest(0)[1:])
 
 
-def _leading_sizes(*shapes: int) -> Rule:
+def _bound_leading_sizes(*shapes: int) -> Rule:
     """Make the rule of ops whose output has all dimensions but the last of sparse tensors with these shape inputs."""
 
     def rule(op: OpSizes) -> Interval:
@@ -165,10 +165,11 @@ def _leading_sizes(*shapes: int) -> Rule:
 
 
 DATA_DEPENDENT: dict[str, Rule] = {
-    "DenseToDenseSetOperation": _values_of_both(0, 1),
-    "DenseToSparseSetOperation": _values_of_both(0, 2),
+    "DenseToDenseSetOperation": _bound_values_of_both(0, 1),
+    "DenseToSparseSetOperation": _bound_values_of_both(0, 2),
     **dict.fromkeys(
-        ("SparseToSparseSetOperation", "SparseAdd", "SparseSparseMaximum", "SparseSparseMinimum"), _values_of_both(1, 4)
+        ("SparseToSparseSetOperation", "SparseAdd", "SparseSparseMaximum", "SparseSparseMinimum"),
+        _bound_values_of_both(1, 4),
     ),
     **dict.fromkeys(
         ("Unique", "UniqueWithCounts", "ListDiff", "SetDiff1D", "ComputeAccidentalHits"),
@@ -177,13 +178,13 @@ DATA_DEPENDENT: dict[str, Rule] = {
     "Where": lambda op: at_most(op.elements(0), len(op.largest(0))),
     "DynamicPartition": lambda op: at_most(op.elements(1), *op.largest(0)[len(op.largest(1)) :]),
     **dict.fromkeys(("LookupTableFind", "LookupTableFindV2"), lambda op: at_most(*op.largest(1), *op.largest(2))),
-    **dict.fromkeys(("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin"), _segments(1)),
-    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _segments(2)),
+    **dict.fromkeys(("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin"), _bound_segments(1)),
+    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _bound_segments(2)),
     # Each distinct value of a row has a count: as many indices and counts as values.
-    "DenseCountSparseOutput": lambda op: _values_of(op, op.elements(0)),
+    "DenseCountSparseOutput": lambda op: _bound_values(op, op.elements(0)),
     **dict.fromkeys(
         ("SparseSlice", "SparseCountSparseOutput", "RaggedCountSparseOutput"),
-        lambda op: _values_of(op, op.elements(1)),
+        lambda op: _bound_values(op, op.elements(1)),
     ),
 }
 """Extents of outputs whose size depends on the data."""
@@ -206,8 +207,8 @@ FOLLOWING: dict[str, Rule] = {
     "DecodePaddedRaw": lambda op: at_most(
         *op.largest(0), op.most(1) // tf.as_dtype(op.node.attr["out_type"].type).size
     ),
-    "EditDistance": _leading_sizes(2, 5),
-    "SetSize": _leading_sizes(2),
+    "EditDistance": _bound_leading_sizes(2, 5),
+    "SetSize": _bound_leading_sizes(2),
 }  # fmt: skip
 """Extents of what is made of such outputs, where TensorFlow infers none from their bounds."""
 
@@ -223,36 +224,36 @@ def _rule(rules: dict[str, Rule], *op_types: str) -> Callable[[Rule], Rule]:
 
 
 @_rule(DATA_DEPENDENT, "UniqueV2", "UniqueWithCountsV2")
-def _unique(op: OpSizes) -> Interval:
+def _bound_unique(op: OpSizes) -> Interval:
     """Unique along an axis: values as the input, counts as many as there are along the axis."""
     shape = op.largest(0)
     if op.output == 0:
         return at_most(*shape)
-    axis = _or_none(op.value, 1)
+    axis = _get_or_none(op.value, 1)
     along = None if axis is None or np.size(axis) == 0 else int(np.ravel(axis)[0])
     return at_most(max(shape, default=1) if along is None else shape[along])
 
 
 @_rule(DATA_DEPENDENT, "DynamicStitch", "ParallelDynamicStitch")
-def _stitch(op: OpSizes) -> Interval:
+def _bound_stitch(op: OpSizes) -> Interval:
     """Rows up to the largest index; where that is unknown, as many as there are indices, each being used once."""
     half = op.arguments // 2
     indices, data = op.largest(0), op.largest(half)
     rows = sum(op.elements(slot) for slot in range(half))
-    limits = [n for n in (_or_none(op.most, slot) for slot in range(half)) if n is not None]
+    limits = [n for n in (_get_or_none(op.most, slot) for slot in range(half)) if n is not None]
     return at_most(min(rows, max(limits) + 1) if len(limits) == half else rows, *data[len(indices) :])
 
 
 @_rule(
     DATA_DEPENDENT, *(f"NonMaxSuppression{v}" for v in ("", "V2", "V3", "V4", "V5")), "NonMaxSuppressionWithOverlaps"
 )
-def _selected_boxes(op: OpSizes) -> Interval:
-    boxes, most = op.largest(0)[0], _or_none(op.most, 2)
+def _bound_selected_boxes(op: OpSizes) -> Interval:
+    boxes, most = op.largest(0)[0], _get_or_none(op.most, 2)
     return at_most(boxes if most is None else min(boxes, max(most, 0)))
 
 
 @_rule(DATA_DEPENDENT, "CTCGreedyDecoder", "CTCBeamSearchDecoder")
-def _decoded(op: OpSizes) -> Interval:
+def _bound_decoded(op: OpSizes) -> Interval:
     """Bound a CTC decoder's output by one label per time step of each sequence; inputs are [time, batch, classes]."""
     inputs, paths = op.largest(0), op.attribute("top_paths") or 1
     if op.output >= 2 * paths:
@@ -262,7 +263,7 @@ def _decoded(op: OpSizes) -> Interval:
 
 
 @_rule(DATA_DEPENDENT, "FusedBatchNormV3")
-def _reserve_space(op: OpSizes) -> Interval:
+def _bound_reserve_space(op: OpSizes) -> Interval:
     """Bound the reserve space of batch normalization by one element.
 
     On a CPU TensorFlow allocates none (oneDNN) or a scalar (Eigen). On a GPU it allocates a scalar, or in training what
@@ -276,7 +277,7 @@ def _reserve_space(op: OpSizes) -> Interval:
 
 
 @_rule(DATA_DEPENDENT, "SparseSplit")
-def _sparse_split(op: OpSizes) -> Interval:
+def _bound_sparse_split(op: OpSizes) -> Interval:
     parts, indices = op.attribute("num_split"), op.largest(1)
     if op.output >= 2 * parts:
         raise UnboundedError
@@ -284,7 +285,7 @@ def _sparse_split(op: OpSizes) -> Interval:
 
 
 @_rule(DATA_DEPENDENT, "SparseCross", "SparseCrossV2", "SparseCrossHashed")
-def _crossed(op: OpSizes) -> Interval:
+def _bound_crossed(op: OpSizes) -> Interval:
     """Bound all combinations, in a row, of a value from each input, as if all values were in one row."""
     many = op.attribute("N")
     counts = [op.elements(slot) for slot in range(many, 2 * many)]
@@ -297,7 +298,7 @@ def _crossed(op: OpSizes) -> Interval:
 
 
 @_rule(DATA_DEPENDENT, "SparseFillEmptyRows")
-def _filled_rows(op: OpSizes) -> Interval:
+def _bound_filled_rows(op: OpSizes) -> Interval:
     """A value more for each row without one."""
     values = op.elements(1)
     if op.output == 3:
@@ -306,11 +307,11 @@ def _filled_rows(op: OpSizes) -> Interval:
     if not shape.high.size or not np.isfinite(shape.high[0]):
         raise UnboundedError
     rows = int(shape.high[0])
-    return at_most(rows) if op.output == 2 else _values_of(op, values + rows)
+    return at_most(rows) if op.output == 2 else _bound_values(op, values + rows)
 
 
 @_rule(DATA_DEPENDENT, "RaggedFillEmptyRows")
-def _filled_ragged_rows(op: OpSizes) -> Interval:
+def _bound_filled_ragged_rows(op: OpSizes) -> Interval:
     """Add one value for each empty row; output 2 marks these rows."""
     values = op.elements(1)
     if op.output == 3:
@@ -320,13 +321,13 @@ def _filled_ragged_rows(op: OpSizes) -> Interval:
 
 
 @_rule(DATA_DEPENDENT, "SparseSegmentSumGradV2", "SparseSegmentMeanGradV2", "SparseSegmentSqrtNGradV2")
-def _gradient_rows(op: OpSizes) -> Interval:
+def _bound_gradient_rows(op: OpSizes) -> Interval:
     gradient, indices = op.largest(0), op.largest(1)
     return at_most(*indices, *(gradient[1:] if op.output == 0 else ()))
 
 
 @_rule(DATA_DEPENDENT, "Range")
-def _range(op: OpSizes) -> Interval:
+def _bound_range(op: OpSizes) -> Interval:
     """Bound the number of steps; from 0 to a multiple of the step it is that multiple, whatever the step."""
     start, limit, step = (op.values(slot).over_all() for slot in range(3))
     times = op.factor(1, 2) if start.low == start.high == 0 else None
@@ -340,25 +341,25 @@ def _range(op: OpSizes) -> Interval:
 
 
 @_rule(DATA_DEPENDENT, "RaggedRange")
-def _ragged_range(op: OpSizes) -> Interval:
+def _bound_ragged_range(op: OpSizes) -> Interval:
     """A split more than there are rows; as many values as if each row were the longest."""
     if op.output == 0:
         return at_most(max(op.elements(slot) for slot in range(3)) + 1)
-    rows = max(_or_none(op.elements, slot) or 0 for slot in range(3))
-    longest = _range(op).sizes()
+    rows = max(_get_or_none(op.elements, slot) or 0 for slot in range(3))
+    longest = _bound_range(op).sizes()
     if longest is None:
         raise UnboundedError
     return at_most(rows * float(longest[0]))
 
 
 @_rule(DATA_DEPENDENT, "Bincount", "DenseBincount")
-def _counts(op: OpSizes) -> Interval:
-    most, shape = op.most(1), _or_none(op.largest, 0)
+def _bound_counts(op: OpSizes) -> Interval:
+    most, shape = op.most(1), _get_or_none(op.largest, 0)
     return at_most(most) if op.node.op == "Bincount" or shape is None or len(shape) < 2 else at_most(shape[0], most)
 
 
 @_rule(FOLLOWING, "SparseTensorDenseMatMul")
-def _sparse_product(op: OpSizes) -> Interval:
+def _bound_sparse_product(op: OpSizes) -> Interval:
     """Rows of the sparse factor, whose shape is input 2, by columns of the dense one; adjoint, the other dimension."""
     sizes, dense = op.vector(2), op.largest(3)
     if len(sizes.high) != 2 or len(dense) != 2:
@@ -368,7 +369,7 @@ def _sparse_product(op: OpSizes) -> Interval:
 
 
 @_rule(FOLLOWING, *_NUMBERED_SEGMENTS)
-def _numbered_segments(op: OpSizes) -> Interval:
+def _bound_numbered_segments(op: OpSizes) -> Interval:
     data, rest, number = op.extents(0), len(op.largest(1)), op.values(op.arguments - 1)
     if not number.limited or data.sizes() is None:
         raise UnboundedError
@@ -379,15 +380,15 @@ def _numbered_segments(op: OpSizes) -> Interval:
 
 
 @_rule(FOLLOWING, "RandomPoissonV2", "RandomGamma")
-def _rates(op: OpSizes) -> Interval:
+def _bound_rates(op: OpSizes) -> Interval:
     sizes, rates = op.vector(0), op.extents(op.arguments - 1)
     return interval(np.concatenate([sizes.low, rates.low]), np.concatenate([sizes.high, rates.high]))
 
 
 @_rule(FOLLOWING, "Reshape")
-def _reshaped(op: OpSizes) -> Interval:
+def _bound_reshape(op: OpSizes) -> Interval:
     """Every size is that of the operand; one that is -1 is what the others leave of the elements."""
-    extents, sizes = op.input_extents(0), _or_none(op.vector, 1)
+    extents, sizes = op.input_extents(0), _get_or_none(op.vector, 1)
     if op.inferred is not None:
         inferred = np.array(op.inferred, dtype=np.float64)
         open_ = sizes if sizes is not None and len(sizes.low) == len(inferred) else UNKNOWN
@@ -404,7 +405,7 @@ def _reshaped(op: OpSizes) -> Interval:
 
 
 @_rule(FOLLOWING, "Slice")
-def _sliced(op: OpSizes) -> Interval:
+def _bound_slice(op: OpSizes) -> Interval:
     """Bound a slice of `size` elements from `begin`, or of all for -1; both lie within the tensor."""
     extents, begin, size = op.extents(0), op.values(1), op.values(2)
     rest = Interval(np.maximum(extents.low - begin.high, 0), extents.high - np.maximum(begin.low, 0))
@@ -413,7 +414,7 @@ def _sliced(op: OpSizes) -> Interval:
 
 
 @_rule(FOLLOWING, "Tile")
-def _tiled(op: OpSizes) -> Interval:
+def _bound_tile(op: OpSizes) -> Interval:
     extents, times = op.extents(0), op.vector(1)
     if len(times.low) != len(extents.low):
         raise UnboundedError
@@ -421,14 +422,14 @@ def _tiled(op: OpSizes) -> Interval:
 
 
 @_rule(FOLLOWING, "Pad", "PadV2", "MirrorPad")
-def _padded(op: OpSizes) -> Interval:
+def _bound_pad(op: OpSizes) -> Interval:
     extents, by = op.extents(0), op.values(1)
     low, high = (bound.sum(axis=1) if bound.ndim == 2 else 2 * bound for bound in (by.low, by.high))
     return interval(extents.low + np.maximum(low, 0), extents.high + high)
 
 
 @_rule(FOLLOWING, "SplitV")
-def _split(op: OpSizes) -> Interval:
+def _bound_split(op: OpSizes) -> Interval:
     """Along the axis what `size_splits` says, but at most all."""
     extents, sizes, axis = op.extents(0), op.vector(1), int(op.value(2))
     if op.output >= len(sizes.low):
@@ -440,7 +441,7 @@ def _split(op: OpSizes) -> Interval:
 
 
 @_rule(FOLLOWING, "TensorListStack")
-def _listed(op: OpSizes) -> Interval:
+def _bound_list(op: OpSizes) -> Interval:
     """A dimension a list element; what an element has is inferred."""
     number = op.attribute("num_elements")
     if op.inferred is None or number < 0:
@@ -449,7 +450,7 @@ def _listed(op: OpSizes) -> Interval:
 
 
 @_rule(FOLLOWING, "Merge", "RefMerge")
-def _merged(op: OpSizes) -> Interval:
+def _bound_merge(op: OpSizes) -> Interval:
     """Take the larger of the branches of a v1 conditional."""
     shapes = [op.largest(slot) for slot in range(op.arguments)]
     if op.output or len({len(shape) for shape in shapes}) != 1:
@@ -458,7 +459,7 @@ def _merged(op: OpSizes) -> Interval:
 
 
 @_rule(FOLLOWING, "Placeholder")
-def _bounded_argument(op: OpSizes) -> Interval:
+def _bound_argument(op: OpSizes) -> Interval:
     if BOUND_ATTRIBUTE not in op.node.attr:
         raise UnboundedError
     return at_most(*(d.size for d in op.node.attr[BOUND_ATTRIBUTE].shape.dim))

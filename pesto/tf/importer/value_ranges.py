@@ -75,12 +75,12 @@ class Operands:
 
     def dtype_of(self, slot: int) -> int:
         """Return the data type number of input `slot`."""
-        p, k = self._input(slot)
+        p, k = self._get_input(slot)
         return self.ranges.nodes.dtypes[p][k] % 100
 
     def of(self, slot: int) -> Interval:
         """Return the interval of input `slot`, for each element or for all alike."""
-        return self.ranges.at(self._input(slot), self.depth - 1)
+        return self.ranges.at(self._get_input(slot), self.depth - 1)
 
     def all_of(self, first: int = 0, last: int | None = None) -> list[Interval]:
         """Return the intervals of its inputs from `first` up to `last`."""
@@ -88,7 +88,7 @@ class Operands:
 
     def each_of(self, slot: int) -> Interval:
         """Return the interval of each element of input `slot`, in its shape. Raise UnboundedError for many elements."""
-        shape, values = self._shape(self._input(slot)), self.of(slot)
+        shape, values = self._shape(self._get_input(slot)), self.of(slot)
         if values.low.shape and values.low.shape != shape:
             raise UnboundedError
         return Interval(np.broadcast_to(values.low, shape), np.broadcast_to(values.high, shape))
@@ -102,7 +102,7 @@ class Operands:
 
     def extents(self, slot: int) -> Interval | None:
         """Return the extents of input `slot`; None for an unknown rank."""
-        return self.ranges.extents(self._input(slot))
+        return self.ranges.extents(self._get_input(slot))
 
     def elements(self, slot: int) -> Interval:
         """Return the number of elements of input `slot`."""
@@ -113,7 +113,7 @@ class Operands:
         """Return the shape of the output. Raise UnboundedError where it is unknown or large."""
         return self._shape((self.i, self.output))
 
-    def _input(self, slot: int) -> Tensor:
+    def _get_input(self, slot: int) -> Tensor:
         return self.ranges.nodes.inputs[self.i][slot]
 
     def _shape(self, tensor: Tensor) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ class ValueRanges:
         tensor = self._same.get(tensor, tensor)
         if tensor not in self._known:
             self._known[tensor] = UNKNOWN  # found again only on a way round a loop
-            self._known[tensor] = self._derived(tensor, depth)
+            self._known[tensor] = self._derive(tensor, depth)
         return self._known[tensor]
 
     def unlimited_op(self, tensor: Tensor) -> int:
@@ -165,7 +165,7 @@ class ValueRanges:
             tensor = worse[0]
         return tensor[0]
 
-    def _derived(self, tensor: Tensor, depth: int) -> Interval:
+    def _derive(self, tensor: Tensor, depth: int) -> Interval:
         i, k = tensor
         constant = self._value(tensor)
         if constant is not None:
@@ -204,7 +204,7 @@ def _limit_to_dtype(values: Interval, dtype: int) -> Interval:
     return Interval(np.where(wraps, -np.inf, values.low), np.where(wraps, np.inf, values.high))
 
 
-def _rising(function: Callable[..., Any]) -> Rule:
+def _apply_to_bounds(function: Callable[..., Any]) -> Rule:
     """Make the rule of a function that falls in none of its arguments."""
 
     def rule(op: Operands) -> Interval:
@@ -215,11 +215,11 @@ def _rising(function: Callable[..., Any]) -> Rule:
     return rule
 
 
-def _between_corners(function: Callable[[Any, Any], Any], a: Interval, b: Interval) -> Interval:
+def _apply_to_corners(function: Callable[[Any, Any], Any], a: Interval, b: Interval) -> Interval:
     return at_corners(function, (a.low, a.high), (b.low, b.high))
 
 
-def _quotient(rounded: Callable[[Any], Any]) -> Rule:
+def _bound_quotient(rounded: Callable[[Any], Any]) -> Rule:
     """Make the rule of a division; whole numbers are not divided by 0."""
 
     def rule(op: Operands) -> Interval:
@@ -239,12 +239,12 @@ def _quotient(rounded: Callable[[Any], Any]) -> Rule:
     return rule
 
 
-def _over_all(slot: int) -> Rule:
+def _bound_by_input(slot: int) -> Rule:
     """Make the rule of ops each element of whose output is one of input `slot`."""
     return lambda op: op.of(slot).over_all()
 
 
-def _below_extent(slot: int, *, reach: int = 0) -> Rule:
+def _bound_by_extent(slot: int, *, reach: int = 0) -> Rule:
     """Make the rule of ops that give places along a dimension, or among all elements, of input `slot`."""
 
     def rule(op: Operands) -> Interval:
@@ -255,12 +255,12 @@ def _below_extent(slot: int, *, reach: int = 0) -> Rule:
     return rule
 
 
-def _below_count(op: Operands, less: int = 1) -> Interval:
+def _bound_by_count(op: Operands, less: int = 1) -> Interval:
     """Bound numbers of the elements of input 0, from 0."""
     return interval(0, np.maximum(op.elements(0).high - less, 0))
 
 
-def _moved(data: slice, move: Callable[[Operands, Sequence[Any]], Any]) -> Rule:
+def _move_elements(data: slice, move: Callable[[Operands, Sequence[Any]], Any]) -> Rule:
     """Make the rule of an op that moves elements: as NumPy does it for the bounds, or one interval for all alike.
 
     data: the inputs whose elements move. move: function of the op and of one bound of each of these inputs.
@@ -278,14 +278,14 @@ def _moved(data: slice, move: Callable[[Operands, Sequence[Any]], Any]) -> Rule:
     return rule
 
 
-def _gathered(op: Operands, parts: Sequence[Any]) -> Any:
+def _bound_gather(op: Operands, parts: Sequence[Any]) -> Any:
     indices, axis = op.constant(1), int(op.constant(2)) if op.node.op == "GatherV2" else 0
     if "batch_dims" in op.node.attr and op.node.attr["batch_dims"].i:
         raise UnboundedError
     return np.take(parts[0], indices, axis=axis, mode="clip")
 
 
-def _cut(op: Operands, parts: Sequence[Any]) -> Any:
+def _bound_slice(op: Operands, parts: Sequence[Any]) -> Any:
     begin, end = op.constant(1), op.constant(2)
     if op.node.op == "StridedSlice":
         return parts[0][slice_index(op.node, begin, end, op.constant(3))]
@@ -293,7 +293,7 @@ def _cut(op: Operands, parts: Sequence[Any]) -> Any:
     return parts[0][tuple(slice(b, None if n < 0 else b + n) for b, n in bounds)]
 
 
-def _drawn(first: int) -> Rule:
+def _bound_by_inputs(first: int) -> Rule:
     """Make the rule of ops that draw from input `first` up to the next."""
     return lambda op: interval(op.of(first).over_all().low, op.of(first + 1).over_all().high - 1)
 
@@ -301,55 +301,55 @@ def _drawn(first: int) -> Rule:
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_SAME, lambda op: op.of(0)),
     "IdentityN": lambda op: op.of(op.output),
-    **dict.fromkeys(_FROM_FIRST, _over_all(0)),
+    **dict.fromkeys(_FROM_FIRST, _bound_by_input(0)),
     **dict.fromkeys(
         ("Reshape", "Squeeze", "ExpandDims"),
-        _moved(_FIRST, lambda op, parts: np.reshape(parts[0], op.output_shape())),
+        _move_elements(_FIRST, lambda op, parts: np.reshape(parts[0], op.output_shape()))
     ),
-    "Pack": _moved(slice(None), lambda op, parts: np.stack(parts, axis=op.node.attr["axis"].i)),
-    "ConcatV2": _moved(
+    "Pack": _move_elements(slice(None), lambda op, parts: np.stack(parts, axis=op.node.attr["axis"].i)),
+    "ConcatV2": _move_elements(
         slice(None, -1), lambda op, parts: np.concatenate(parts, axis=int(op.constant(op.count - 1)))
     ),
-    "Concat": _moved(slice(1, None), lambda op, parts: np.concatenate(parts, axis=int(op.constant(0)))),
-    "Transpose": _moved(_FIRST, lambda op, parts: np.transpose(parts[0], op.constant(1))),
-    **dict.fromkeys(("Gather", "GatherV2"), _moved(_FIRST, _gathered)),
-    **dict.fromkeys(("Slice", "StridedSlice"), _moved(_FIRST, _cut)),
-    "Unpack": _moved(_FIRST, lambda op, parts: np.take(parts[0], op.output, axis=op.node.attr["axis"].i)),
-    **dict.fromkeys(("Add", "AddV2", "AddN"), _rising(lambda *terms: sum(terms))),
+    "Concat": _move_elements(slice(1, None), lambda op, parts: np.concatenate(parts, axis=int(op.constant(0)))),
+    "Transpose": _move_elements(_FIRST, lambda op, parts: np.transpose(parts[0], op.constant(1))),
+    **dict.fromkeys(("Gather", "GatherV2"), _move_elements(_FIRST, _bound_gather)),
+    **dict.fromkeys(("Slice", "StridedSlice"), _move_elements(_FIRST, _bound_slice)),
+    "Unpack": _move_elements(_FIRST, lambda op, parts: np.take(parts[0], op.output, axis=op.node.attr["axis"].i)),
+    **dict.fromkeys(("Add", "AddV2", "AddN"), _apply_to_bounds(lambda *terms: sum(terms))),
     "Sub": lambda op: interval(op.of(0).low - op.of(1).high, op.of(0).high - op.of(1).low),
-    "Mul": lambda op: _between_corners(np.multiply, op.of(0), op.of(1)),
-    "Maximum": _rising(np.maximum),
-    "Minimum": _rising(np.minimum),
-    "ClipByValue": _rising(lambda x, low, high: np.minimum(np.maximum(x, low), high)),
+    "Mul": lambda op: _apply_to_corners(np.multiply, op.of(0), op.of(1)),
+    "Maximum": _apply_to_bounds(np.maximum),
+    "Minimum": _apply_to_bounds(np.minimum),
+    "ClipByValue": _apply_to_bounds(lambda x, low, high: np.minimum(np.maximum(x, low), high)),
     "Neg": lambda op: interval(-op.of(0).high, -op.of(0).low),
-    "Square": lambda op: _absolute(op).each(np.square),
-    "Sign": _rising(np.sign),
-    "Relu": _rising(lambda x: np.maximum(x, 0)),
-    "Sqrt": lambda op: _rising(np.sqrt)(op) if (op.of(0).low >= 0).all() else UNKNOWN,
-    "Floor": _rising(np.floor),
-    "Ceil": _rising(np.ceil),
-    **dict.fromkeys(("Round", "Rint"), _rising(np.rint)),
-    "FloorDiv": _quotient(np.floor),
-    "TruncateDiv": _quotient(np.trunc),
-    **dict.fromkeys(("Div", "RealDiv"), _quotient(np.asarray)),
+    "Square": lambda op: _bound_abs(op).each(np.square),
+    "Sign": _apply_to_bounds(np.sign),
+    "Relu": _apply_to_bounds(lambda x: np.maximum(x, 0)),
+    "Sqrt": lambda op: _apply_to_bounds(np.sqrt)(op) if (op.of(0).low >= 0).all() else UNKNOWN,
+    "Floor": _apply_to_bounds(np.floor),
+    "Ceil": _apply_to_bounds(np.ceil),
+    **dict.fromkeys(("Round", "Rint"), _apply_to_bounds(np.rint)),
+    "FloorDiv": _bound_quotient(np.floor),
+    "TruncateDiv": _bound_quotient(np.trunc),
+    **dict.fromkeys(("Div", "RealDiv"), _bound_quotient(np.asarray)),
     **dict.fromkeys(("Shape", "ShapeN"), lambda op: op.extents(op.output) or UNKNOWN),
     "Size": lambda op: op.elements(0),
     "Mean": lambda op: _widen_for_rounding(op, union((op.of(0), exactly(0)))),
-    **dict.fromkeys(("ArgMax", "ArgMin", "Where", "InvertPermutation", "Multinomial"), _below_extent(0)),
-    "ListDiff": lambda op: op.of(0).over_all() if op.output == 0 else _below_count(op),
+    **dict.fromkeys(("ArgMax", "ArgMin", "Where", "InvertPermutation", "Multinomial"), _bound_by_extent(0)),
+    "ListDiff": lambda op: op.of(0).over_all() if op.output == 0 else _bound_by_count(op),
     **dict.fromkeys(
         ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"),
-        lambda op: op.of(0).over_all() if op.output == 0 else _below_count(op, int(op.output == 1)),
+        lambda op: op.of(0).over_all() if op.output == 0 else _bound_by_count(op, int(op.output == 1))
     ),
-    "TopKV2": lambda op: op.of(0).over_all() if op.output == 0 else _below_extent(0)(op),
-    **dict.fromkeys(("LowerBound", "UpperBound"), _below_extent(0, reach=1)),
+    "TopKV2": lambda op: op.of(0).over_all() if op.output == 0 else _bound_by_extent(0)(op),
+    **dict.fromkeys(("LowerBound", "UpperBound"), _bound_by_extent(0, reach=1)),
     "Bucketize": lambda op: interval(0, len(op.node.attr["boundaries"].list.f)),
-    "RandomUniformInt": _drawn(1),
-    "StatelessRandomUniformInt": _drawn(2),
-    "StatelessRandomUniformIntV2": _drawn(4),
+    "RandomUniformInt": _bound_by_inputs(1),
+    "StatelessRandomUniformInt": _bound_by_inputs(2),
+    "StatelessRandomUniformIntV2": _bound_by_inputs(4),
     "DenseBincount": lambda op: interval(0, op.elements(0).high) if (op.elements(2).high == 0).all() else UNKNOWN,
     "OneHot": lambda op: union(op.all_of(2, 4)),
-    **dict.fromkeys(("Fill", "Split"), _over_all(1)),
+    **dict.fromkeys(("Fill", "Split"), _bound_by_input(1)),
     "ZerosLike": lambda _: exactly(0),
     "OnesLike": lambda _: exactly(1),
     "Pad": lambda op: union((op.of(0), exactly(0))),
@@ -380,7 +380,7 @@ def _rule(*op_types: str) -> Callable[[Rule], Rule]:
 
 
 @_rule("FloorMod")
-def _floor_mod(op: Operands) -> Interval:
+def _bound_floor_mod(op: Operands) -> Interval:
     """Between 0 and the divisor; of what is less than the divisor already, itself."""
     a, b = op.of(0), op.of(1)
     step = 0 if op.dtype in _FLOATS else 1
@@ -392,7 +392,7 @@ def _floor_mod(op: Operands) -> Interval:
 
 
 @_rule("Mod", "TruncateMod")
-def _truncated_mod(op: Operands) -> Interval:
+def _bound_truncated_mod(op: Operands) -> Interval:
     """Bound a remainder with the sign of the dividend: nearer to 0 than dividend and divisor."""
     a, b = op.of(0), op.of(1)
     most = np.maximum(np.abs(b.low), np.abs(b.high)) - (0 if op.dtype in _FLOATS else 1)
@@ -401,7 +401,7 @@ def _truncated_mod(op: Operands) -> Interval:
 
 
 @_rule("Abs")
-def _absolute(op: Operands) -> Interval:
+def _bound_abs(op: Operands) -> Interval:
     x = op.of(0)
     spans = (x.low < 0) & (x.high > 0)
     ends = np.abs(x.low), np.abs(x.high)
@@ -409,7 +409,7 @@ def _absolute(op: Operands) -> Interval:
 
 
 @_rule("Pow")
-def _power(op: Operands) -> Interval:
+def _bound_power(op: Operands) -> Interval:
     """Bound powers of whole numbers >= 1 with exponents >= 0."""
     a, b = op.of(0), op.of(1)
     if op.dtype in _FLOATS or not ((a.low >= 1).all() and (b.low >= 0).all()):
@@ -419,24 +419,24 @@ def _power(op: Operands) -> Interval:
 
 
 @_rule("LeftShift", "RightShift")
-def _shifted(op: Operands) -> Interval:
+def _bound_shift(op: Operands) -> Interval:
     a, b = op.of(0), op.of(1)
     if not (b.low >= 0).all():
         return UNKNOWN
-    return _between_corners(
+    return _apply_to_corners(
         (lambda x, y: np.floor(x / 2.0**y)) if op.node.op == "RightShift" else (lambda x, y: x * 2.0**y), a, b
     )
 
 
 @_rule("BitwiseAnd")
-def _both_bits(op: Operands) -> Interval:
+def _bound_bitwise_and(op: Operands) -> Interval:
     """At most each operand that is not negative."""
     high = np.minimum(*(np.where(x.low >= 0, x.high, np.inf) for x in op.all_of()))
     return interval(np.where(np.isfinite(high), 0, -np.inf), high)
 
 
 @_rule("Cast")
-def _cast(op: Operands) -> Interval:
+def _bound_cast(op: Operands) -> Interval:
     x = op.of(0)
     if op.dtype == tf.bool.as_datatype_enum:
         return interval(0, 1)
@@ -444,7 +444,7 @@ def _cast(op: Operands) -> Interval:
 
 
 @_rule("Select", "SelectV2")
-def _selected(op: Operands) -> Interval:
+def _bound_select(op: Operands) -> Interval:
     a, b = op.of(1), op.of(2)
     with suppress(UnboundedError):
         for slot in (1, 2):
@@ -455,12 +455,12 @@ def _selected(op: Operands) -> Interval:
 
 
 @_rule("Rank")
-def _rank(op: Operands) -> Interval:
+def _bound_rank(op: Operands) -> Interval:
     extents = op.extents(0)
     return UNKNOWN if extents is None else exactly(len(extents.low))
 
 
-def _reduced(op: Operands, function: Callable[..., Any]) -> Interval:
+def _bound_reduction(op: Operands, function: Callable[..., Any]) -> Interval:
     """Reduce the bounds of the elements. Raise UnboundedError where these, the axes or the output are not known."""
     each, axes = op.each_of(0), tuple(np.ravel(op.constant(1)).tolist())
     op.output_shape()
@@ -468,9 +468,9 @@ def _reduced(op: Operands, function: Callable[..., Any]) -> Interval:
 
 
 @_rule("Sum")
-def _sum(op: Operands) -> Interval:
+def _bound_sum(op: Operands) -> Interval:
     with suppress(UnboundedError):
-        return _widen_for_rounding(op, _reduced(op, np.sum))
+        return _widen_for_rounding(op, _bound_reduction(op, np.sum))
     x, count = op.of(0).over_all(), op.elements(0)
     least = np.zeros(())
     with suppress(UnboundedError):
@@ -485,7 +485,7 @@ def _widen_for_rounding(op: Operands, values: Interval) -> Interval:
 
 
 @_rule("Prod")
-def _prod(op: Operands) -> Interval:
+def _bound_prod(op: Operands) -> Interval:
     each, axes = op.each_of(0), op.constant(1)
     if each.low.ndim != 1 or not axes.size:
         return UNKNOWN if each.low.ndim != 1 else each
@@ -494,26 +494,26 @@ def _prod(op: Operands) -> Interval:
 
 
 @_rule("Max", "Min")
-def _extreme(op: Operands) -> Interval:
+def _bound_extreme(op: Operands) -> Interval:
     """Bound the largest or least element; of an empty tensor, that is the end of the data type's range."""
     most = op.node.op == "Max"
     with suppress(UnboundedError):
         if op.each_of(0).low.size:
-            return _reduced(op, np.max if most else np.min)
+            return _bound_reduction(op, np.max if most else np.min)
     x = op.of(0).over_all()
     empty = not bool((op.elements(0).low > 0).all())
     return Interval(np.where(empty & most, -np.inf, x.low), np.where(empty & (not most), np.inf, x.high))
 
 
 @_rule("Cumsum")
-def _cumulated(op: Operands) -> Interval:
+def _bound_cumulated(op: Operands) -> Interval:
     x, extents = op.of(0).over_all(), op.extents(0)
     longest = np.inf if extents is None else max([*extents.high.tolist(), 1.0])
     return _widen_for_rounding(op, at_corners(np.multiply, (x.low, x.high), (0.0, longest)))
 
 
 @_rule("Range")
-def _range(op: Operands) -> Interval:
+def _bound_range(op: Operands) -> Interval:
     start, limit, step = (x.over_all() for x in op.all_of())
     if step.low > 0:
         return interval(start.low, np.maximum(start.low, limit.high))
@@ -523,7 +523,7 @@ def _range(op: Operands) -> Interval:
 
 
 @_rule(*_BOX_OPS)
-def _boxes(op: Operands) -> Interval:
+def _bound_boxes(op: Operands) -> Interval:
     boxes, most = op.extents(0), op.of(2).over_all()
     last = {"NonMaxSuppressionV4": 1, "NonMaxSuppressionV5": 2}.get(op.node.op)
     if boxes is None or (op.output and op.output != last):
@@ -533,7 +533,7 @@ def _boxes(op: Operands) -> Interval:
 
 
 @_rule("BroadcastArgs")
-def _broadcast_extents(op: Operands) -> Interval:
+def _bound_broadcast_extents(op: Operands) -> Interval:
     one, other = op.each_of(0), op.each_of(1)
     rank = max(one.low.size, other.low.size)
     a, b = (
@@ -546,7 +546,7 @@ def _broadcast_extents(op: Operands) -> Interval:
 
 
 @_rule("SparseReshape")
-def _sparse_shape(op: Operands) -> Interval:
+def _bound_sparse_shape(op: Operands) -> Interval:
     sizes, before = op.of(2), op.each_of(1)
     if op.output == 0:
         return UNKNOWN

@@ -53,11 +53,11 @@ def find(name: str, variant: str | None = None) -> tuple[ModelFamily, str]:
     """Return the family `name` and its variant (the default if None); raise ValueError for an unknown one."""
     named = {family.name: family for family in FAMILIES}
     if name not in named:
-        raise ValueError(_unknown("model", name, tuple(named)))
+        raise ValueError(_make_unknown_error("model", name, tuple(named)))
     family = named[name]
     chosen = family.default if variant is None else variant
     if chosen not in family.variants:
-        raise ValueError(_unknown(f"variant of {name}", chosen, family.variants))
+        raise ValueError(_make_unknown_error(f"variant of {name}", chosen, family.variants))
     return family, chosen
 
 
@@ -72,7 +72,7 @@ def build(name: str, variant: str | None = None, batch: int | None = None) -> Mo
     return step
 
 
-def _unknown(kind: str, name: str, names: Sequence[str]) -> str:
+def _make_unknown_error(kind: str, name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"no {kind} is called {name!r}; there are {', '.join(names)}{hint}"

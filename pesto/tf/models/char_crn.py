@@ -69,7 +69,7 @@ def construct(config: CharCrnConfig) -> ModelStep:
     )
     with new_graph().as_default():
         letters, targets = placeholders(feeds)
-        features = _highway(config, _convolved(config, letters))
+        features = _add_highway(config, _convolve(config, letters))
         with scope("embedding"):
             inputs = tf.unstack(tf.reshape(features, [config.batch, config.steps, -1]), axis=1)
         rates = {"rate": config.dropout, "first_rate": 0.0}
@@ -91,7 +91,7 @@ def construct(config: CharCrnConfig) -> ModelStep:
         return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
 
 
-def _convolved(config: CharCrnConfig, letters: tf.Tensor) -> tf.Tensor:
+def _convolve(config: CharCrnConfig, letters: tf.Tensor) -> tf.Tensor:
     """Each word's largest response to every feature, [batch * steps, features]."""
     looked_up = embedding("embedding", letters, (config.alphabet, config.embedded), config.initializer)
     with scope("embedding"):
@@ -109,7 +109,7 @@ def _convolved(config: CharCrnConfig, letters: tf.Tensor) -> tf.Tensor:
         return tf.concat(pooled, axis=1)
 
 
-def _highway(config: CharCrnConfig, x: tf.Tensor) -> tf.Tensor:
+def _add_highway(config: CharCrnConfig, x: tf.Tensor) -> tf.Tensor:
     for k in range(config.highways):
         path = f"embedding/highway_{k}"
         size = int(x.shape[1])

@@ -70,10 +70,10 @@ def eidetic(path: str, inputs: int, filters: int, size: tuple[int, int, int]) ->
         cell_gate=convolution(f"{path}/cell_gate", size, filters, filters),
         memory_gate=convolution(f"{path}/memory_gate", size, filters, filters),
         joined=convolution(f"{path}/joined", (1, 1, 1), 2 * filters, filters),
-        hidden_norm=_norm(f"{path}/hidden_norm", 4 * filters),
-        inputs_norm=_norm(f"{path}/inputs_norm", 7 * filters),
-        memory_norm=_norm(f"{path}/memory_norm", 4 * filters),
-        recall_norm=_norm(f"{path}/recall_norm", filters),
+        hidden_norm=_make_norm(f"{path}/hidden_norm", 4 * filters),
+        inputs_norm=_make_norm(f"{path}/inputs_norm", 7 * filters),
+        memory_norm=_make_norm(f"{path}/memory_norm", 4 * filters),
+        recall_norm=_make_norm(f"{path}/recall_norm", filters),
     )
 
 
@@ -95,8 +95,8 @@ def advance(
     """Return the layer's state and the memory after input x of step t."""
     with scope(f"{layer.path}/step_{t}"):
         history = before.cell if before.history is None else tf.concat([before.history, before.cell], axis=1)
-        i_h, g_h, r_h, o_h = tf.split(_normalised(convolve(before.hidden, layer.hidden), layer.hidden_norm), 4, axis=-1)
-        of_input = _normalised(convolve(x, layer.inputs), layer.inputs_norm)
+        i_h, g_h, r_h, o_h = tf.split(_normalise(convolve(before.hidden, layer.hidden), layer.hidden_norm), 4, axis=-1)
+        of_input = _normalise(convolve(x, layer.inputs), layer.inputs_norm)
         i_x, g_x, r_x, o_x, i_mx, g_mx, f_mx = tf.split(of_input, 7, axis=-1)
         # RECALL: attention of every position of the gate over every position of all past cells.
         gate = tf.sigmoid(r_x + r_h)
@@ -106,9 +106,9 @@ def advance(
         share = tf.nn.softmax(tf.matmul(query, past, transpose_b=True))
         recall = tf.reshape(tf.matmul(share, past), gate.shape)
         recalled = before.cell + recall
-        cell = _normalised(recalled, layer.recall_norm) + tf.sigmoid(i_x + i_h) * tf.tanh(g_x + g_h)
+        cell = _normalise(recalled, layer.recall_norm) + tf.sigmoid(i_x + i_h) * tf.tanh(g_x + g_h)
 
-        of_memory = _normalised(convolve(memory, layer.memory), layer.memory_norm)
+        of_memory = _normalise(convolve(memory, layer.memory), layer.memory_norm)
         i_m, f_m, g_m, m_m = tf.split(of_memory, 4, axis=-1)
         memory_part = tf.sigmoid(f_mx + f_m + 1.0) * tf.tanh(m_m)
         memory = memory_part + tf.sigmoid(i_mx + i_m) * tf.tanh(g_mx + g_m)
@@ -119,12 +119,12 @@ def advance(
     return EideticState(hidden=hidden, cell=cell, history=history), memory
 
 
-def _norm(path: str, filters: int) -> Norm:
+def _make_norm(path: str, filters: int) -> Norm:
     scale = weight(f"{path}/scale", [filters], tf.ones_initializer())
     return Norm(scale, weight(f"{path}/offset", [filters], tf.zeros_initializer()))
 
 
-def _normalised(x: tf.Tensor, norm: Norm) -> tf.Tensor:
+def _normalise(x: tf.Tensor, norm: Norm) -> tf.Tensor:
     """Layer normalisation (Ba et al. 2016) over everything but the batch."""
     mean, variance = tf.nn.moments(x, [1, 2, 3, 4], keepdims=True)
     return tf.nn.batch_normalization(x, mean, variance, norm.offset, norm.scale, NORM_EPSILON)

@@ -17,7 +17,7 @@ from pesto.core.source import feed_shapes, output_of, written
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import RESOURCE, VARIANT, Signatures, parse_nodes, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes, propagate_batch
-from pesto.tf.nodes.v1_loops import SWITCHES, node_conditions, outermost_loops, output_conditions
+from pesto.tf.nodes.v1_loops import SWITCHES, find_node_conditions, find_outermost_loops, find_output_conditions
 
 _OPAQUE = (RESOURCE, VARIANT)
 
@@ -99,12 +99,12 @@ def find_barriers(graph_def: Any) -> dict[str, tuple[str, ...]]:
         return barriers
     # Left as they are: those that may be dead while one of their inputs is alive, and those in loops, which are one op.
     nodes = parse_nodes(graph_def, list(barriers))
-    looped = {i for i, label in enumerate(outermost_loops(nodes).tolist()) if label >= 0}
-    under = node_conditions(nodes, range(len(nodes.defs)), looped)
+    looped = {i for i, label in enumerate(find_outermost_loops(nodes).tolist()) if label >= 0}
+    under = find_node_conditions(nodes, range(len(nodes.defs)), looped)
     for i, node in enumerate(nodes.defs):
         if node.name in barriers and (
             i in looped
-            or any(under[p] | output_conditions(nodes, p, k, looped) != under[i] for p, k in nodes.inputs[i])
+            or any(under[p] | find_output_conditions(nodes, p, k, looped) != under[i] for p, k in nodes.inputs[i])
         ):
             del barriers[node.name]
     return barriers
@@ -118,15 +118,15 @@ def bypass_barriers(graph_def: Any, passed: Mapping[str, Sequence[str]]) -> None
             waits: list[str] = []
             for text in node.input:
                 if text[0] != "^":
-                    data.append(source_tensor(text, passed))
+                    data.append(find_source_tensor(text, passed))
                 elif text[1:] in passed:
-                    waits += [f"^{producer(source_tensor(tensor, passed))}" for tensor in passed[text[1:]]]
+                    waits += [f"^{producer(find_source_tensor(tensor, passed))}" for tensor in passed[text[1:]]]
                 else:
                     waits.append(text)
             node.input[:] = [*data, *dict.fromkeys(waits)]
 
 
-def source_tensor(tensor: str, passed: Mapping[str, Sequence[str]]) -> str:
+def find_source_tensor(tensor: str, passed: Mapping[str, Sequence[str]]) -> str:
     """Return the tensor that barriers pass on as `tensor`; itself where none does."""
     while (name := producer(tensor)) in passed:
         tensor = passed[name][int(tensor[len(name) + 1 :] or 0)]
@@ -182,13 +182,13 @@ def set_feed_shapes(captured: CapturedStep, shapes: Mapping[str, tuple[int, ...]
 
     Where all have one first size, that is the batch, also for what loops leave open. A feed is a placeholder, or an
     output of what reads an iterator (IteratorGetNext:1). A shape of any other op is the largest that it can have:
-    `known_nodes` takes it as a bound where the op's size is open. Raise InputError for a name of neither, and for a
+    `resolve_shapes` takes it as a bound where the op's size is open. Raise InputError for a name of neither, and for a
     shape of a feed that contradicts the graph's own or another's.
     """
     if not shapes:
         return captured
     graph_def = copy_graph_def(captured.graph_def)
-    feeds, fed = _feeds(graph_def), {}
+    feeds, fed = _find_feed_shapes(graph_def), {}
     for name, sizes in shapes.items():
         shape = feeds.get(name.removesuffix(":0"))
         if shape is None:
@@ -251,7 +251,7 @@ def use_planned_shapes(captured: CapturedStep, plan: Plan) -> CapturedStep:
     return set_feed_shapes(captured, feed_shapes(plan.feed_shapes))
 
 
-def _feeds(graph_def: Any) -> dict[str, Any]:
+def _find_feed_shapes(graph_def: Any) -> dict[str, Any]:
     """Return the TensorShapeProto that declares each feed, by its name."""
     feeds = {}
     for node in graph_def.node:

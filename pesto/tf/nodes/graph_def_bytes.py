@@ -18,7 +18,7 @@ from pesto.core.files.json import shown
 from solvers.compiled.kernels import routine
 
 
-def graph_def_bytes(path: Path) -> bytes:
+def read_graph_def_bytes(path: Path) -> bytes:
     """Return the GraphDef in a `.pb`, `.pbtxt` or `.meta` file (gzip is unpacked), as far as its bytes can say.
 
     Raise FileError when it cannot be read; InputError, one line, for an empty, truncated or foreign file, one beyond
@@ -35,7 +35,7 @@ def graph_def_bytes(path: Path) -> bytes:
     if path.suffix == ".meta":
         buffer, offset = np.frombuffer(data, dtype=np.uint8), 0
         while 0 <= offset < len(data):
-            field, start, offset = _field(buffer, offset, len(data))
+            field, start, offset = _read_field(buffer, offset, len(data))
             if field == _META_GRAPH and start >= 0 and offset >= 0:
                 data = data[start:offset]
                 break
@@ -57,9 +57,9 @@ def graph_def_bytes(path: Path) -> bytes:
     return data
 
 
-def look(path: Path, fetches: Iterable[str]) -> None:
-    """Raise InputError for what is no GraphDef (`graph_def_bytes`), and for a fetch that no node is called."""
-    data, text = graph_def_bytes(path), path.suffix == ".pbtxt"
+def check_graph_def(path: Path, fetches: Iterable[str]) -> None:
+    """Raise InputError for what is no GraphDef (`read_graph_def_bytes`), and for a fetch that no node is called."""
+    data, text = read_graph_def_bytes(path), path.suffix == ".pbtxt"
     for fetch in fetches:
         name = op_name(fetch).encode()
         # The name stands somewhere in the file, or no node has it: a search is quick, a list of names is not. A node's
@@ -70,17 +70,17 @@ def look(path: Path, fetches: Iterable[str]) -> None:
             size >>= 7
         written = (b'"' + name + b'"', b"'" + name + b"'") if text else (bytes([10, *length, size]) + name,)
         if not any(words in data for words in written):
-            node_names = map(bytes.decode, _TEXT_NAME.findall(data)) if text else _names(data)
-            checked_fetches([fetch], dict.fromkeys(node_names, 1), f"file {shown(path.name)}")
+            node_names = map(bytes.decode, _TEXT_NAME.findall(data)) if text else _iter_names(data)
+            check_fetches([fetch], dict.fromkeys(node_names, 1), f"file {shown(path.name)}")
 
 
-def _names(data: bytes) -> Iterator[str]:
+def _iter_names(data: bytes) -> Iterator[str]:
     """Yield the names of the nodes of a serialized GraphDef, in order, without those of its functions."""
     buffer, offset = np.frombuffer(data, dtype=np.uint8), 0
     while offset < len(data):
-        field, inside, offset = _field(buffer, offset, len(data))
+        field, inside, offset = _read_field(buffer, offset, len(data))
         if field == _NODE:
-            first, start, end = _field(buffer, inside, offset)
+            first, start, end = _read_field(buffer, inside, offset)
             yield data[start:end].decode("utf-8", "replace") if first == 1 and start >= 0 else ""
 
 
@@ -89,7 +89,7 @@ def op_name(tensor: str) -> str:
     return tensor.removeprefix("^").partition(":")[0]
 
 
-def checked_fetches(fetches: Iterable[Any], outputs: Mapping[str, int], where: str) -> tuple[str, ...]:
+def check_fetches(fetches: Iterable[Any], outputs: Mapping[str, int], where: str) -> tuple[str, ...]:
     """Return the names of the ops to fetch, each once, from tensors, ops, variables or names of any.
 
     `outputs` maps op names to their number of outputs. Raise InputError for a name that the graph lacks, with the
@@ -130,7 +130,7 @@ def count_nodes(data: bytes, where: str) -> int:
 
     Raise InputError, with the offset, when the bytes are not a whole message.
     """
-    count = int(_count(np.frombuffer(data, dtype=np.uint8)))
+    count = int(_count_in_graph(np.frombuffer(data, dtype=np.uint8)))
     if count < 0:
         raise InputError.build(
             f"not a GraphDef, or cut short, at byte {-1 - count}", where=where, remedy="export the graph again"
@@ -139,11 +139,11 @@ def count_nodes(data: bytes, where: str) -> int:
 
 
 @routine
-def _count(buffer: Bytes) -> int:
+def _count_in_graph(buffer: Bytes) -> int:
     """Nodes, or -1 - offset of the first byte that cannot be."""
     offset = nodes = 0
     while offset < len(buffer):
-        field, start, end = _field(buffer, offset, len(buffer))
+        field, start, end = _read_field(buffer, offset, len(buffer))
         if end < 0 or (field == _NODE and start < 0):
             return -1 - offset
         offset = end
@@ -161,13 +161,13 @@ def _count(buffer: Bytes) -> int:
 def _count_in_library(buffer: Bytes, offset: int, stop: int) -> int:
     nodes = 0
     while offset < stop:
-        field, start, end = _field(buffer, offset, stop)
+        field, start, end = _read_field(buffer, offset, stop)
         if end < 0:
             return -1 - offset
         offset = end
         inside = start if field == _FUNCTION and start >= 0 else end
         while inside < end:
-            field, _, after = _field(buffer, inside, end)
+            field, _, after = _read_field(buffer, inside, end)
             if after < 0:
                 return -1 - inside
             inside = after
@@ -176,17 +176,17 @@ def _count_in_library(buffer: Bytes, offset: int, stop: int) -> int:
 
 
 @routine
-def _field(buffer: Bytes, offset: int, stop: int) -> tuple[int, int, int]:
+def _read_field(buffer: Bytes, offset: int, stop: int) -> tuple[int, int, int]:
     """(number, start of a submessage or -1, end) of the field at `offset`; end -1 when it does not fit."""
-    tag, offset = _varint(buffer, offset, stop)
+    tag, offset = _read_varint(buffer, offset, stop)
     wire = tag & 7
     if offset < 0 or tag < 8 or wire in (3, 4, 6, 7):
         return 0, -1, -1
     start = -1
     if wire == 0:
-        _, offset = _varint(buffer, offset, stop)
+        _, offset = _read_varint(buffer, offset, stop)
     elif wire == 2:
-        length, start = _varint(buffer, offset, stop)
+        length, start = _read_varint(buffer, offset, stop)
         offset = start + length if start >= 0 and 0 <= length <= stop - start else -1
     else:
         offset += 8 if wire == 1 else 4
@@ -194,7 +194,7 @@ def _field(buffer: Bytes, offset: int, stop: int) -> tuple[int, int, int]:
 
 
 @routine
-def _varint(buffer: Bytes, offset: int, stop: int) -> tuple[int, int]:
+def _read_varint(buffer: Bytes, offset: int, stop: int) -> tuple[int, int]:
     """(value, offset behind it); offset -1 when it is cut short or too long."""
     value = 0
     for shift in range(0, 64, 7):

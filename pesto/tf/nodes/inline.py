@@ -29,7 +29,7 @@ _MAX_DEPTH = 64
 _log = logging.getLogger("pesto")
 
 
-def with_inline_calls(python_function: Callable[..., Any]) -> Callable[..., Any]:
+def inline_python_calls(python_function: Callable[..., Any]) -> Callable[..., Any]:
     """Make `python_function` call the tf.functions inside it as plain Python while it is traced.
 
     Give it to `tf.function` in place of `python_function`: the trace then has no calls, and ops of nested functions
@@ -44,7 +44,7 @@ def with_inline_calls(python_function: Callable[..., Any]) -> Callable[..., Any]
     return traced
 
 
-def called_functions(func_graph: Any) -> tuple[str, ...]:
+def find_called_functions(func_graph: Any) -> tuple[str, ...]:
     """Return the names of functions, each once, that ops of a FuncGraph run and that could have been traced inline."""
     return tuple({op.get_attr("f").name: None for op in func_graph.get_operations() if op.type in CALLS})
 
@@ -52,7 +52,7 @@ def called_functions(func_graph: Any) -> tuple[str, ...]:
 def retrace_inline(function: Any, specs: Sequence[Any]) -> Any | None:
     """Return the FuncGraph of a `tf.function` traced flat with `specs`; None where that fails or calls are left."""
     again = tf.function(
-        with_inline_calls(function.python_function),
+        inline_python_calls(function.python_function),
         input_signature=function.input_signature,
         autograph=autograph_of(function),
     )
@@ -61,7 +61,7 @@ def retrace_inline(function: Any, specs: Sequence[Any]) -> Any | None:
     except Exception as error:  # the user's code may rely on a nested function's own autograph
         _log.debug("a flat trace failed: %s", error)
         return None
-    return None if called_functions(graph) else graph
+    return None if find_called_functions(graph) else graph
 
 
 @contextmanager
@@ -125,10 +125,10 @@ def flatten_function(function: Any, arguments: Sequence[Any], library: Mapping[s
     flat_nodes = [*nodes, *inliner.expand(inner, 0)]
     flat = inliner.finish(flat_nodes, reachable_functions(flat_nodes, library))
     results = tuple(inliner.resolved(t) for t in returned)
-    return FlatFunction(flat, results, [c[1:] for c in _controls([*results, *map(inliner.resolved, effects)])])
+    return FlatFunction(flat, results, [c[1:] for c in _to_controls([*results, *map(inliner.resolved, effects)])])
 
 
-def called_names(node: Any) -> Iterator[str]:
+def find_called_names(node: Any) -> Iterator[str]:
     """Yield the names of the functions that the attributes of a NodeDef hold."""
     for value in node.attr.values():
         if value.HasField("func"):
@@ -143,7 +143,7 @@ def reachable_functions(nodes: Iterable[Any], library: Mapping[str, Any]) -> dic
     stack = list(nodes)
     while stack:
         node = stack.pop()
-        for name in (node.op, *called_names(node)):
+        for name in (node.op, *find_called_names(node)):
             if name in library and name not in functions:
                 functions[name] = library[name]
                 stack += library[name].node_def
@@ -187,7 +187,7 @@ class _Inliner:
                 self.alias[f"{node.name}:{k}"] = tensor
             # Control inputs and fetches by the call's name still have to work: the NoOp waits for all results and
             # effects of the body.
-            yield node_def_pb2.NodeDef(name=node.name, op="NoOp", input=_controls([*returned, *effects]) + controls)
+            yield node_def_pb2.NodeDef(name=node.name, op="NoOp", input=_to_controls([*returned, *effects]) + controls)
             yield from self.expand(inner, depth + 1)
 
     def instantiate(
@@ -209,10 +209,10 @@ class _Inliner:
                     value.CopyFrom(attrs[value.placeholder])
             rooted = all(t.removeprefix("^").partition(":")[0] in where for t in inner.input)
             # The body waits for what the call waits for; what comes later waits for its own first ops.
-            node.input[:] = [self._renamed(t, prefix, where, local) for t in inner.input] + (controls if rooted else [])
+            node.input[:] = [self._rename(t, prefix, where, local) for t in inner.input] + (controls if rooted else [])
             nodes.append(node)
         returned = [
-            self._renamed(function.ret[a.name], prefix, where, local) for a in function.signature.output_arg
+            self._rename(function.ret[a.name], prefix, where, local) for a in function.signature.output_arg
         ]  # fmt: skip
         return nodes, returned, [f"{prefix}/{n}" for n in function.control_ret.values()]
 
@@ -235,11 +235,11 @@ class _Inliner:
             tensor = source
         raise InputError.build(f"graph: tensor {shown(tensor)} is made from itself", remedy="the graph is damaged")
 
-    def _renamed(self, text: str, prefix: str, where: Mapping[str, str], local: Mapping[str, Any]) -> str:
+    def _rename(self, text: str, prefix: str, where: Mapping[str, str], local: Mapping[str, Any]) -> str:
         control = text.startswith("^")
         name, _, rest = text.removeprefix("^").partition(":")
         if name in where:
-            return _controls([where[name]])[0] if control else where[name]
+            return _to_controls([where[name]])[0] if control else where[name]
         if control:
             return f"^{prefix}/{name}"
         if name not in local:
@@ -255,5 +255,5 @@ class _Inliner:
         return f"{prefix}/{name}:{self.signatures.output_offset(local[name], output) + int(k or 0)}"
 
 
-def _controls(tensors: Sequence[str]) -> list[str]:
+def _to_controls(tensors: Sequence[str]) -> list[str]:
     return sorted({f"^{t.removeprefix('^').partition(':')[0]}" for t in tensors})

@@ -99,11 +99,11 @@ class Signatures:
 
     def input_refs(self, node: Any) -> tuple[bool, ...]:
         """Return one flag an input, true for references to variables; empty when there is none."""
-        return _refs(self._of(node).inputs, node)
+        return _expand_refs(self._of(node).inputs, node)
 
     def output_refs(self, node: Any) -> tuple[bool, ...]:
         """Return one flag an output, true for references to variables; empty when there is none."""
-        return _refs(self._of(node).outputs, node)
+        return _expand_refs(self._of(node).outputs, node)
 
     def has_ref(self, node: Any) -> bool:
         """Return True if the op makes or takes references."""
@@ -130,16 +130,16 @@ class Signatures:
                     f"op {shown(node.name)}: TensorFlow {tf.__version__} has no op type {node.op}",
                     remedy=("load the library that registers it (tf.load_op_library) in the module of a function"),
                 )
-            signature = _Signature(_args(definition.input_arg), _args(definition.output_arg))
+            signature = _Signature(_read_args(definition.input_arg), _read_args(definition.output_arg))
             self._known[node.op] = signature
         return signature
 
 
-def _args(args: Any) -> tuple[_Arg, ...]:
+def _read_args(args: Any) -> tuple[_Arg, ...]:
     return tuple(_Arg(a.name, a.type, a.type_attr, a.type_list_attr, a.number_attr, a.is_ref) for a in args)
 
 
-def _refs(args: tuple[_Arg, ...], node: Any) -> tuple[bool, ...]:
+def _expand_refs(args: tuple[_Arg, ...], node: Any) -> tuple[bool, ...]:
     if not any(a.is_ref for a in args):
         return ()
     return tuple(a.is_ref for a in args for _ in _expand(a, node))
@@ -211,9 +211,9 @@ def parse_nodes(graph_def: Any, fetches: Sequence[str]) -> StepNodes:
         if node.name in by_name:
             raise InputError(f"graph: two ops are named {node.name!r}")
         by_name[node.name] = node
-    wanted = needed_names(by_name, fetches)
+    wanted = find_needed_names(by_name, fetches)
     needed = [node for node in graph_def.node if node.name in wanted]
-    defs = [needed[i] for i in _stable_order(needed)]
+    defs = [needed[i] for i in _order_stably(needed)]
     index = {node.name: i for i, node in enumerate(defs)}
     signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
     dtypes = [signatures.output_types(node) for node in defs]
@@ -233,7 +233,7 @@ def parse_nodes(graph_def: Any, fetches: Sequence[str]) -> StepNodes:
             data.append((p, k))
         inputs.append(data)
         controls.append(sorted(control))
-    shapes = [_shapes(node, len(types)) for node, types in zip(defs, dtypes, strict=True)]
+    shapes = [_read_shapes(node, len(types)) for node, types in zip(defs, dtypes, strict=True)]
     return StepNodes(
         defs=defs, dtypes=dtypes, shapes=shapes, inputs=inputs, controls=controls, signatures=signatures,
         producer=graph_def.versions.producer,
@@ -260,7 +260,7 @@ def sinks(graph_def: Any) -> tuple[str, ...]:
     return tuple(node.name for node in own if node.name not in read)
 
 
-def needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:
+def find_needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:
     """Return the names of the nodes that `fetches` need, and their own. Raise InputError for a missing node."""
     names = set(fetches)
     for name in names:
@@ -282,7 +282,7 @@ def needed_names(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]
     return names
 
 
-def _stable_order(nodes: list[Any]) -> list[int]:
+def _order_stably(nodes: list[Any]) -> list[int]:
     index = {node.name: i for i, node in enumerate(nodes)}
     loops = {i for i, node in enumerate(nodes) if node.op in ("NextIteration", "RefNextIteration")}
     after: list[list[int]] = [[] for _ in nodes]
@@ -317,16 +317,16 @@ def _stable_order(nodes: list[Any]) -> list[int]:
     return order
 
 
-def _shapes(node: Any, outputs: int) -> tuple[Shape, ...]:
+def _read_shapes(node: Any, outputs: int) -> tuple[Shape, ...]:
     if "_output_shapes" not in node.attr:
         return (None,) * outputs
-    recorded = _listed(node, "_output_shapes")
+    recorded = _read_recorded_shapes(node, "_output_shapes")
     if RECORDED in node.attr:
-        traced = _listed(node, RECORDED)
+        traced = _read_recorded_shapes(node, RECORDED)
         if len(traced) == len(recorded):
             recorded = tuple(t if k is None or -1 in k else k for k, t in zip(recorded, traced, strict=True))
     return recorded + (None,) * (outputs - len(recorded))
 
 
-def _listed(node: Any, attr: str) -> tuple[Shape, ...]:
+def _read_recorded_shapes(node: Any, attr: str) -> tuple[Shape, ...]:
     return tuple(map(shape_from, node.attr[attr].list.shape))

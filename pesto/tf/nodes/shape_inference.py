@@ -34,7 +34,7 @@ def infer_shapes(graph_def: Any) -> Any:
     Where TensorFlow infers no shape, the one that the GraphDef was exported with stays. Raise InputError when
     TensorFlow refuses it.
     """
-    bare = _bare(copy_graph_def(graph_def))
+    bare = _strip_node(copy_graph_def(graph_def))
     try:
         graph = tf.Graph()
         with graph.as_default():
@@ -54,10 +54,10 @@ def bare_graph_def(nodes: Iterable[Any], functions: Iterable[Any], version: int)
     graph_def.versions.producer = version
     graph_def.node.extend(nodes)
     graph_def.library.function.extend(functions)
-    return _bare(graph_def)
+    return _strip_node(graph_def)
 
 
-def _bare(graph_def: Any) -> Any:
+def _strip_node(graph_def: Any) -> Any:
     graph_def.versions.producer = graph_def.versions.producer or _SCALARS_KNOWN
     names = {node.name for node in graph_def.node}
     # `Variable` hides that a variable of TensorFlow 0 is a scalar, so it becomes the op that has this shape. Where the
@@ -107,7 +107,7 @@ def copy_graph_def(graph_def: Any) -> Any:
 
 def has_open_batch(graph_def: Any) -> bool:
     """Return True if a feed leaves its first dimension open."""
-    return any(_is_open(shape) for shape in _fed(graph_def))
+    return any(_is_open(shape) for shape in _iter_feed_shapes(graph_def))
 
 
 def count_size_reads(graph_def: Any) -> int:
@@ -125,7 +125,7 @@ def count_size_reads(graph_def: Any) -> int:
     return count
 
 
-def _fed(graph_def: Any) -> Iterator[Any]:
+def _iter_feed_shapes(graph_def: Any) -> Iterator[Any]:
     """Yield the TensorShapeProtos that feeds declare."""
     for node in graph_def.node:
         if node.op.startswith("Placeholder"):
@@ -140,7 +140,7 @@ def fix_open_batch(graph_def: Any, batch: int) -> Any:
     Only for its shapes: constants that hold shapes are changed too.
     """
     filled = copy_graph_def(graph_def)
-    _lead(_fed(filled), batch)
+    _get_first_size(_iter_feed_shapes(filled), batch)
     return propagate_batch(filled, batch)
 
 
@@ -162,7 +162,7 @@ def propagate_batch(filled: Any, batch: int) -> Any:
         for node in infer_shapes(entered).node:
             if node.name in declared:
                 pairs = zip(declared[node.name].shape, node.attr["_output_shapes"].list.shape, strict=False)
-                _lead((own for own, first in pairs if first.dim and first.dim[0].size == batch), batch)
+                _get_first_size((own for own, first in pairs if first.dim and first.dim[0].size == batch), batch)
     fill_shapes_from(filled, infer_shapes(filled))
     return filled
 
@@ -171,7 +171,7 @@ def _fill_body(nodes: Any, batch: int) -> None:
     """Put `batch` in for what a function's ops had open when they were traced, as inference cannot know all of it."""
     recorded = {node.name: node.attr["_output_shapes"].list.shape for node in nodes if "_output_shapes" in node.attr}
     op = {node.name: node.op for node in nodes}
-    _lead(chain(*(shapes for name, shapes in recorded.items() if op[name] != _AXES)), batch)
+    _get_first_size(chain(*(shapes for name, shapes in recorded.items() if op[name] != _AXES)), batch)
     for node in nodes:
         if node.op == "Sum" and node.name in recorded and len(node.input) > 1:
             summed, axes = (producer(text.partition(":")[0]) for text in node.input[:2])
@@ -194,13 +194,11 @@ def _fill_lists(nodes: Any, batch: int) -> None:
             readers.setdefault(producer(text.partition(":")[0]), []).append(node)
     for node in nodes:
         if node.op in _ARRAYS and "element_shape" in node.attr:
-            _lead([node.attr["element_shape"].shape], batch)
+            _get_first_size([node.attr["element_shape"].shape], batch)
         stacked = node.attr["_output_shapes"].list.shape if node.op == "TensorListStack" else ()
         if stacked and stacked[0].dim and node.attr["num_elements"].i < 0:
-            row_count = stacked[0].dim[0].size
-            node.attr["num_elements"].i = (
-                batch if row_count < 0 and _is_of_examples(node, by_name, batch) else row_count
-            )
+            rows = stacked[0].dim[0].size
+            node.attr["num_elements"].i = batch if rows < 0 and _is_of_examples(node, by_name, batch) else rows
         reading = readers.get(node.name, [])
         if node.op == "Const" and reading and all(reader.op in _LISTS for reader in reading):
             value = tf.make_ndarray(node.attr["value"].tensor)
@@ -212,15 +210,15 @@ def _fill_lists(nodes: Any, batch: int) -> None:
 
 def _is_of_examples(node: Any, by_name: Mapping[str, Any], batch: int) -> bool:
     """Return True if a list that a node makes or reads has an element for each example of a feed of `batch`."""
-    origin, _ = _source(node.name, by_name, (*_PASSES, *LOOPS, "TensorListStack"))
+    origin, _ = _find_source(node.name, by_name, (*_PASSES, *LOOPS, "TensorListStack"))
     if origin is not None and origin.op == "TensorListFromTensor":
         return _is_fed(origin.input[0], by_name, batch)
     if origin is None or origin.op != "TensorListReserve":
         return False
-    number, _ = _source(origin.input[1], by_name, _PASSES)
+    number, _ = _find_source(origin.input[1], by_name, _PASSES)
     if number is None or number.op != "StridedSlice":
         return False
-    sizes, begin = (_source(text, by_name, _PASSES)[0] for text in number.input[:2])
+    sizes, begin = (_find_source(text, by_name, _PASSES)[0] for text in number.input[:2])
     if sizes is None or sizes.op != "Shape" or begin is None or begin.op != "Const":
         return False
     return not tf.make_ndarray(begin.attr["value"].tensor).any() and _is_fed(sizes.input[0], by_name, batch)
@@ -228,14 +226,14 @@ def _is_of_examples(node: Any, by_name: Mapping[str, Any], batch: int) -> bool:
 
 def _is_fed(text: str, by_name: Mapping[str, Any], batch: int) -> bool:
     """Return True if a tensor is a feed of `batch` rows."""
-    feed, port = _source(text, by_name, _PASSES)
+    feed, port = _find_source(text, by_name, _PASSES)
     if feed is None or not (feed.op in READ_ITERATOR or feed.op.startswith("Placeholder")):
         return False
     shapes = feed.attr["output_shapes"].list.shape if feed.op in READ_ITERATOR else [feed.attr["shape"].shape]
     return bool(shapes[port].dim) and shapes[port].dim[0].size == batch
 
 
-def _source(text: str, by_name: Mapping[str, Any], passed: Collection[str]) -> tuple[Any, int]:
+def _find_source(text: str, by_name: Mapping[str, Any], passed: Collection[str]) -> tuple[Any, int]:
     """Return the node that makes a tensor, behind those that pass it on, and its output; None for an argument."""
     for _ in by_name:
         name, *port = text.split(":")
@@ -246,7 +244,7 @@ def _source(text: str, by_name: Mapping[str, Any], passed: Collection[str]) -> t
     return None, 0
 
 
-def _lead(shapes: Iterable[Any], batch: int) -> None:
+def _get_first_size(shapes: Iterable[Any], batch: int) -> None:
     for shape in shapes:
         if _is_open(shape):
             shape.dim[0].size = batch

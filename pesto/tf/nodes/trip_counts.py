@@ -35,23 +35,25 @@ def trip_count(nodes: StepNodes, loop: int, trips_of: Mapping[int, int]) -> int 
     condition, step = library.get(node.attr["cond"].func.name), library.get(node.attr["body"].func.name)
     if condition is None or step is None:
         return None
-    test, body = _opened(condition, library), _opened(step, library)
+    test, body = _open_call(condition, library), _open_call(step, library)
     # Each comparison of a conjunction can end the loop, so the smallest count bounds it.
+    # A conjunction stops at the first comparison that fails, so its trips are the least of all comparisons.
     stack, counts, visited = [test.outputs[0]], [], set()
     while stack:
-        term = _source(test.inside, stack.pop())
+        term = _find_source(test.inside, stack.pop())
         if term is not None and term.op == "LogicalAnd" and term.name not in visited:
             visited.add(term.name)
             stack += term.input[:2]
         elif term is not None and term.op in _COMPARISONS and len(term.input) >= 2:
-            counts.append(_counted(nodes, loop, term, (test, body), trips_of))
+            counts.append(_count_comparison_trips(nodes, loop, term, (test, body), trips_of))
     return min((count for count in counts if count is not None), default=None)
 
 
-def _opened(function: Any, library: Mapping[str, Any]) -> _LoopFunction:
+def _open_call(function: Any, library: Mapping[str, Any]) -> _LoopFunction:
     slots = {a.name: i for i, a in enumerate(function.signature.input_arg)}
     outputs = [function.ret[a.name] for a in function.signature.output_arg]
     inside = {n.name: n for n in function.node_def}
+    # A loop's function may consist of one call alone: then its ops are those of the function that it calls.
     called = library.get(function.node_def[0].op) if len(inside) == 1 else None
     if called is None:
         return _LoopFunction(inside, slots, outputs)
@@ -65,21 +67,21 @@ def _opened(function: Any, library: Mapping[str, Any]) -> _LoopFunction:
     )
 
 
-def _counted(
+def _count_comparison_trips(
     nodes: StepNodes, loop: int, term: Any, functions: tuple[_LoopFunction, _LoopFunction], trips_of: Mapping[int, int]
 ) -> int | None:
     """Most trips that one comparison of a loop's condition allows; None where it bounds none."""
     test, body = functions
-    counter, limit = (_end(test, text) for text in term.input[:2])
+    counter, limit = (_find_end(test, text) for text in term.input[:2])
     if not isinstance(counter, str):
         return None
-    first, last = _initial(nodes, loop, test.at[counter], trips_of), limit
-    by = _stride(body, test.at[counter])
+    first, last = _find_initial_value(nodes, loop, test.at[counter], trips_of), limit
+    by = _find_stride(body, test.at[counter])
     if by is not None and by.argument is not None:
-        by = by._replace(size=_initial(nodes, loop, by.argument, trips_of))
+        by = by._replace(size=_find_initial_value(nodes, loop, by.argument, trips_of))
     down = term.op.startswith("Greater")
     if isinstance(limit, str):  # a dimension is known by its upper bound, which bounds no way down
-        last = None if down else _initial(nodes, loop, test.at[limit], trips_of)
+        last = None if down else _find_initial_value(nodes, loop, test.at[limit], trips_of)
     if first is None or not isinstance(last, int) or by is None or by.size is None:
         return None
     stride = -by.size if down else by.size
@@ -89,23 +91,23 @@ def _counted(
 
 def scalar_constant(node: Any) -> int | None:
     """Return the value of a scalar integer Const, None for anything else."""
-    value = _integers(node)
+    value = _read_integers(node)
     return int(value) if value is not None and value.ndim == 0 else None
 
 
-def _vector(node: Any) -> tuple[int, ...] | None:
+def _read_vector(node: Any) -> tuple[int, ...] | None:
     """The elements of an integer Const of one dimension, None for anything else."""
-    value = _integers(node)
+    value = _read_integers(node)
     return tuple(int(v) for v in value) if value is not None and value.ndim == 1 else None
 
 
-def _integers(node: Any) -> Any:
+def _read_integers(node: Any) -> Any:
     if node.op != "Const" or node.attr["dtype"].type not in (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum):
         return None
     return tf.make_ndarray(node.attr["value"].tensor)
 
 
-def _initial(nodes: StepNodes, loop: int, argument: int, trips_of: Mapping[int, int]) -> int | None:
+def _find_initial_value(nodes: StepNodes, loop: int, argument: int, trips_of: Mapping[int, int]) -> int | None:
     """The value that a loop's argument has before the first trip."""
     if argument >= len(nodes.inputs[loop]):
         return None
@@ -114,46 +116,46 @@ def _initial(nodes: StepNodes, loop: int, argument: int, trips_of: Mapping[int, 
         node, output = nodes.inputs[node][0]
     if nodes.defs[node].op in LOOPS:
         return trips_of.get(node) if output == 0 else None
-    return _value(nodes, node)
+    return _find_largest_value(nodes, node)
 
 
-def _value(nodes: StepNodes, node: int) -> int | None:
+def _find_largest_value(nodes: StepNodes, node: int) -> int | None:
     """The largest value of a node, and of a list the most elements that it has."""
     op, inputs = nodes.defs[node].op, nodes.inputs[node]
     if op == "StridedSlice":
-        return _dimension(nodes, node)
+        return _find_dimension(nodes, node)
     if op == "TensorListReserve":
-        return _value(nodes, inputs[1][0])
+        return _find_largest_value(nodes, inputs[1][0])
     if op == "TensorListFromTensor":
         shape = nodes.input_upper_bounds(node)[0]
         return shape[0] if shape and shape[0] >= 0 else None
     if op == "Sub":
-        most, less = _value(nodes, inputs[0][0]), scalar_constant(nodes.defs[inputs[1][0]])
+        most, less = _find_largest_value(nodes, inputs[0][0]), scalar_constant(nodes.defs[inputs[1][0]])
         return None if most is None or less is None else most - less
     return scalar_constant(nodes.defs[node])
 
 
-def _dimension(nodes: StepNodes, node: int) -> int | None:
+def _find_dimension(nodes: StepNodes, node: int) -> int | None:
     """The largest value of a StridedSlice that takes one element of a tensor's shape, None for any other."""
     (vector, _), *ends = nodes.inputs[node]
     source = nodes.defs[vector]
     masks = [nodes.defs[node].attr[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis")]
     if masks != [0, 0, 0, 0] or nodes.defs[node].attr["shrink_axis_mask"].i != 1:
         return None
-    begin = _vector(nodes.defs[ends[0][0]])
-    shape = nodes.input_upper_bounds(vector)[0] if source.op == "Shape" else _vector(source)
+    begin = _read_vector(nodes.defs[ends[0][0]])
+    shape = nodes.input_upper_bounds(vector)[0] if source.op == "Shape" else _read_vector(source)
     if begin is None or len(begin) != 1 or shape is None or not -len(shape) <= begin[0] < len(shape):
         return None
     return shape[begin[0]] if shape[begin[0]] >= 0 else None
 
 
-def _source(inside: Mapping[str, Any], text: str) -> Any:
+def _find_source(inside: Mapping[str, Any], text: str) -> Any:
     """The node of a function that makes a tensor, behind identities; None for an argument."""
-    node = inside.get(_behind(inside, text))
+    node = inside.get(_find_input(inside, text))
     return None if node is None or node.op in _PASSES else node
 
 
-def _behind(inside: Mapping[str, Any], text: str) -> str:
+def _find_input(inside: Mapping[str, Any], text: str) -> str:
     name = text.partition(":")[0]
     for _ in inside:  # a damaged function may lead in a circle
         if name not in inside or inside[name].op not in _PASSES:
@@ -162,14 +164,14 @@ def _behind(inside: Mapping[str, Any], text: str) -> str:
     return name
 
 
-def _end(function: _LoopFunction, text: str) -> int | str | None:
+def _find_end(function: _LoopFunction, text: str) -> int | str | None:
     """A constant's value, the name of an argument that is it or whose length it is, or None for anything else."""
-    node = _source(function.inside, text)
+    node = _find_source(function.inside, text)
     if node is not None and node.op == "TensorListLength":
         text, node = node.input[0], None
     if node is not None:
         return scalar_constant(node)
-    name = _behind(function.inside, text)
+    name = _find_input(function.inside, text)
     return name if name in function.at else None
 
 
@@ -181,14 +183,14 @@ class _CounterStride(NamedTuple):
     argument: int | None = None
 
 
-def _stride(body: _LoopFunction, argument: int) -> _CounterStride | None:
+def _find_stride(body: _LoopFunction, argument: int) -> _CounterStride | None:
     """Return the amount that the body adds to an argument: a constant, or another argument; None for anything else."""
     if argument >= len(body.outputs):
         return None
-    node = _source(body.inside, body.outputs[argument])
+    node = _find_source(body.inside, body.outputs[argument])
     if node is None or node.op not in ("Add", "AddV2", "Sub") or len(node.input) < 2:
         return None
-    ends = [_end(body, text) for text in node.input[:2]]
+    ends = [_find_end(body, text) for text in node.input[:2]]
     if node.op == "Sub":
         mine = isinstance(ends[0], str) and body.at[ends[0]] == argument
         return _CounterStride(-ends[1]) if mine and isinstance(ends[1], int) else None

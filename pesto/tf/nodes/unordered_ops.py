@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.core.graph import BOUND, BRANCHED, FREE, SHARED, Graph
 from pesto.tf.nodes.needed_nodes import StepNodes, producer
-from pesto.tf.nodes.v1_loops import node_conditions, outermost_loops
+from pesto.tf.nodes.v1_loops import find_node_conditions, find_outermost_loops
 from solvers.arrays import Bools, Ints
 
 UNCHAINED = frozenset(
@@ -34,19 +34,19 @@ _TINY_BYTES = 64
 
 def classify_loose(graph: Graph, nodes: StepNodes, program: Any) -> Ints:
     """Return [n] `Graph.loose` of the ops of `graph`, which are the nodes of a step in `program` (a flat GraphDef)."""
-    label, index = outermost_loops(nodes).tolist(), {name: i for i, name in enumerate(graph.names)}
+    label, index = find_outermost_loops(nodes).tolist(), {name: i for i, name in enumerate(graph.names)}
     op = [index[nodes.defs[i if first < 0 else first].name] for i, first in enumerate(label)]
-    looseness = np.where(shared_ops(program, graph), SHARED, BOUND)
-    looseness[_of_types(graph, {t for t in graph.types if t in UNCHAINED or HANDLES.search(t)})] = FREE
+    looseness = np.where(find_shared_ops(program, graph), SHARED, BOUND)
+    looseness[_match_types(graph, {t for t in graph.types if t in UNCHAINED or HANDLES.search(t)})] = FREE
     # What is read of a reference is its value at that time: no other op can read it ahead of the reader.
     refs = [op[i] for i, node in enumerate(nodes.defs) if any(nodes.signatures.output_refs(node) or ())]
     looseness[refs] = np.where(looseness[refs] == BOUND, BOUND, BRANCHED)
-    under = node_conditions(nodes, op, {i for i, first in enumerate(label) if first >= 0})
-    looseness[_of_types(graph, CARRIED) | np.array([bool(u) for u in under])] = BRANCHED
+    under = find_node_conditions(nodes, op, {i for i, first in enumerate(label) if first >= 0})
+    looseness[_match_types(graph, CARRIED) | np.array([bool(u) for u in under])] = BRANCHED
     return looseness
 
 
-def shared_ops(program: Any, graph: Graph) -> Bools:
+def find_shared_ops(program: Any, graph: Graph) -> Bools:
     """Return [n] ops of the step that other fetches of the program (tf.Graph or flat GraphDef) need without its rest.
 
     A chain in front of such an op would make every program that reads it run a part of the step. Reports that need
@@ -60,11 +60,11 @@ def shared_ops(program: Any, graph: Graph) -> Bools:
     sizes = np.bincount(graph.tensor_op, weights=graph.tensor_bytes, minlength=graph.ops)
     # Tiny cheap values such as the step number are read by reports and hooks at any time; a chain in front of them
     # would run half the step for a report.
-    steady = _light_closures(graph, before, _LIGHT - _DRAWN)
+    steady = _find_light_closures(graph, before, _LIGHT - _DRAWN)
     stack = np.flatnonzero(steady & (sizes <= _TINY_BYTES)).tolist()
     graph_def = program.as_graph_def() if hasattr(program, "as_graph_def") else program
     read = {producer(text) for node in graph_def.node if node.name not in index for text in node.input}
-    light = _light_closures(graph, before, _LIGHT)
+    light = _find_light_closures(graph, before, _LIGHT)
     stack += [index[name] for name in read if name in index and light[index[name]]]
     while stack:
         i = stack.pop()
@@ -74,13 +74,13 @@ def shared_ops(program: Any, graph: Graph) -> Bools:
     return shared
 
 
-def _of_types(graph: Graph, types: Collection[str]) -> Bools:
+def _match_types(graph: Graph, types: Collection[str]) -> Bools:
     return np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in types])
 
 
-def _light_closures(graph: Graph, before: list[list[int]], types: Collection[str]) -> Bools:
+def _find_light_closures(graph: Graph, before: list[list[int]], types: Collection[str]) -> Bools:
     """[n] whether an op and all that it needs are of `types`."""
-    light = _of_types(graph, types)
+    light = _match_types(graph, types)
     for i, needed in enumerate(before):
         if light[i] and not all(light[p] for p in needed):
             light[i] = False

@@ -41,7 +41,7 @@ def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
     The op has the work of the body times the trips, which are 1 with a warning where they cannot be derived, and
     runs where all of the body can. It is named after the loop's first op. Its order inside is TensorFlow's.
     """
-    loop = outermost_loops(nodes)
+    loop = find_outermost_loops(nodes)
     if (loop < 0).all():
         return graph
     # A v1 loop runs its nodes many times in one step, but a plan gives each op one place. So the loop becomes one op
@@ -49,7 +49,7 @@ def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
     times = np.ones(graph.ops, dtype=np.int64)
     trips_of: dict[int, int] = {}
     for label in np.unique(loop[loop >= 0]).tolist():
-        trips_of[label] = _trips(nodes, loop, label, trips_of)
+        trips_of[label] = _count_trips(nodes, loop, label, trips_of)
         times[loop == label] = trips_of[label]
     label = np.where(loop >= 0, graph.ops + loop, np.arange(graph.ops))
     _, first, node_of = np.unique(label, return_index=True, return_inverse=True)
@@ -57,10 +57,10 @@ def fold_loops(graph: Graph, nodes: StepNodes) -> Graph:
     src, dst = node_of[graph.edge_src], node_of[graph.edge_dst]
     order = topological_order(count, src[src != dst], dst[src != dst])
     rank = rank_of(order) if len(order) == count else np.arange(count)  # a cycle is left for the Graph to print
-    return _contracted(graph, rank[node_of], times, loop)
+    return _contract(graph, rank[node_of], times, loop)
 
 
-def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
+def _contract(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
     from networkx.utils import UnionFind
 
     count = int(node_of.max()) + 1
@@ -78,14 +78,14 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
     kinds[~kinds.any(axis=1), graph.kinds.index("cpu")] = True
     by_op = np.argsort(node_of[graph.tensor_op], kind="stable")
     place = rank_of(by_op)
-    data = _distinct(np.stack([node_of[graph.src], node_of[graph.dst], place[graph.tensor]], axis=1))
-    control = _distinct(np.stack([node_of[graph.control_src], node_of[graph.control_dst]], axis=1))
+    data = _merge_distinct_rows(np.stack([node_of[graph.src], node_of[graph.dst], place[graph.tensor]], axis=1))
+    control = _merge_distinct_rows(np.stack([node_of[graph.control_src], node_of[graph.control_dst]], axis=1))
     # The kernels of a loop: how many launch, body and trips together.
     kernels = np.zeros((count, graph.kernels.shape[1]), dtype=np.int64)
     kernels[node_of] = graph.kernels
     kernels[folded] = 0
     kernels[folded, 0] = LOOP
-    kernels[folded, 1] = _sums(node_of, kernel_counts(graph.kernels, graph.launches) * times, count)[folded]
+    kernels[folded, 1] = _sum_by_loop(node_of, kernel_counts(graph.kernels, graph.launches) * times, count)[folded]
     # The data type in which each folded op does most of its work; -1 where none is known, which the last column takes.
     work = np.zeros((count, len(graph.dtypes) + 1))
     np.add.at(work, (node_of, graph.dtype_of), graph.flops * times)
@@ -105,10 +105,10 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
         control_dst=control[:, 1],
         group=number_groups(np.array([met[node] for node in range(count)], dtype=np.int64)),
         runs_on=kinds,
-        param_bytes=_sums(node_of, graph.param_bytes, count),
+        param_bytes=_sum_by_loop(node_of, graph.param_bytes, count),
         flops=np.bincount(node_of, weights=graph.flops * times, minlength=count).astype(np.float64),
-        moved_bytes=_sums(node_of, graph.moved_bytes * times, count),
-        launches=_sums(node_of, graph.launches.astype(np.int64), count) > 0,
+        moved_bytes=_sum_by_loop(node_of, graph.moved_bytes * times, count),
+        launches=_sum_by_loop(node_of, graph.launches.astype(np.int64), count) > 0,
         given_s=np.empty((count, 0)),
         loose=graph.loose[leader],
         variable_of=graph.variable_of[leader],
@@ -117,13 +117,13 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
     )
 
 
-def _distinct(rows: Ints) -> Ints:
+def _merge_distinct_rows(rows: Ints) -> Ints:
     inside = rows[:, 0] == rows[:, 1]
     distinct_rows = np.unique(rows[~inside], axis=0)
     return distinct_rows[np.lexsort((distinct_rows[:, 0], distinct_rows[:, 1]))]
 
 
-def _sums(label: Ints, values: Ints, count: int) -> Ints:
+def _sum_by_loop(label: Ints, values: Ints, count: int) -> Ints:
     total = np.zeros(count, dtype=np.int64)
     np.add.at(total, label, values)
     return total
@@ -151,7 +151,7 @@ class Loop:
 
 def find_loops(nodes: StepNodes) -> dict[str, Loop]:
     """Return the v1 loops by the name of the op that stands for each."""
-    label, names = outermost_loops(nodes), [str(node.name) for node in nodes.defs]
+    label, names = find_outermost_loops(nodes), [str(node.name) for node in nodes.defs]
     loops = {}
     for first in np.unique(label[label >= 0]).tolist():
         inside = np.flatnonzero(label == first).tolist()
@@ -168,7 +168,7 @@ def find_loops(nodes: StepNodes) -> dict[str, Loop]:
     return loops
 
 
-def outermost_loops(nodes: StepNodes) -> Ints:
+def find_outermost_loops(nodes: StepNodes) -> Ints:
     """Return [n] index of the first op of the outermost loop that each op runs in; -1 outside loops."""
     n = len(nodes.defs)
     if not any(node.op in _ENTER for node in nodes.defs):
@@ -188,7 +188,7 @@ def outermost_loops(nodes: StepNodes) -> Ints:
     return loop_of
 
 
-def _trips(nodes: StepNodes, loop: Ints, label: int, trips_of: dict[int, int]) -> int:
+def _count_trips(nodes: StepNodes, loop: Ints, label: int, trips_of: dict[int, int]) -> int:
     for i in np.flatnonzero(loop == label).tolist():
         if nodes.defs[i].op == "LoopCond":
             # Each comparison of the conjunction that is the loop's condition can end it.
@@ -197,7 +197,7 @@ def _trips(nodes: StepNodes, loop: Ints, label: int, trips_of: dict[int, int]) -
                 term = stack.pop()
                 if nodes.defs[term].op in ("LogicalAnd", "Identity"):
                     stack += [p for p, _ in nodes.inputs[term]]
-                elif (count := _compared(nodes, loop, term, trips_of)) is not None:
+                elif (count := _count_comparison_trips(nodes, loop, term, trips_of)) is not None:
                     counts.append(count)
             if counts:
                 return min(counts)
@@ -210,28 +210,28 @@ def _trips(nodes: StepNodes, loop: Ints, label: int, trips_of: dict[int, int]) -
     return 1
 
 
-def _compared(nodes: StepNodes, loop: Ints, i: int, trips_of: dict[int, int]) -> int | None:
+def _count_comparison_trips(nodes: StepNodes, loop: Ints, i: int, trips_of: dict[int, int]) -> int | None:
     """Trips of `counter < limit` from a constant start, or of the gradient's `counter >= 1` from a loop's counter."""
     if nodes.defs[i].op not in ("Less", "GreaterEqual") or len(nodes.inputs[i]) != 2:
         return None
-    counter, limit = (_behind(nodes, p) for p, _ in nodes.inputs[i])
+    counter, limit = (_find_input(nodes, p) for p, _ in nodes.inputs[i])
     end = scalar_constant(nodes.defs[limit])
     if nodes.defs[counter].op not in MERGES or end is None:
         return None
-    start = _behind(nodes, nodes.inputs[counter][0][0])
+    start = _find_input(nodes, nodes.inputs[counter][0][0])
     if nodes.defs[i].op == "GreaterEqual":
         return trips_of.get(int(loop[start])) if nodes.defs[start].op in _EXIT else None
     begin = scalar_constant(nodes.defs[start])
     return None if begin is None else max(0, end - begin)
 
 
-def _behind(nodes: StepNodes, i: int) -> int:
+def _find_input(nodes: StepNodes, i: int) -> int:
     while nodes.defs[i].op in _PASSES:
         i = nodes.inputs[i][0][0]
     return i
 
 
-def node_conditions(nodes: StepNodes, op: Sequence[int], looped: Collection[int]) -> list[Conditions]:
+def find_node_conditions(nodes: StepNodes, op: Sequence[int], looped: Collection[int]) -> list[Conditions]:
     """Return [ops] the conditions that each op runs under; none for what always runs.
 
     op: [n] the op that each node is, or is a part of. looped: nodes of loops, which are one op each.
@@ -241,7 +241,7 @@ def node_conditions(nodes: StepNodes, op: Sequence[int], looped: Collection[int]
     if not any(node.op in SWITCHES and i not in looped for i, node in enumerate(nodes.defs)):
         return conditions
     for i, node in enumerate(nodes.defs):
-        data = [of_node[p] | output_conditions(nodes, p, k, looped) for p, k in nodes.inputs[i]]
+        data = [of_node[p] | find_output_conditions(nodes, p, k, looped) for p, k in nodes.inputs[i]]
         if node.op in MERGES and i not in looped:
             data = [frozenset.intersection(*data)]
         # A loop is one op: what its first nodes wait for, the others do.
@@ -249,7 +249,7 @@ def node_conditions(nodes: StepNodes, op: Sequence[int], looped: Collection[int]
     return conditions
 
 
-def output_conditions(nodes: StepNodes, producer: int, output: int, looped: Collection[int]) -> Conditions:
+def find_output_conditions(nodes: StepNodes, producer: int, output: int, looped: Collection[int]) -> Conditions:
     """Return the condition under which an output of a node is alive, beyond those of the node."""
     if nodes.defs[producer].op not in SWITCHES or producer in looped:
         return frozenset()

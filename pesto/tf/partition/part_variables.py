@@ -124,7 +124,7 @@ def add_checkpoints(
     restored = []
     for own in filter(None, slices):
         read = f"{named.restore}/{own[0].handle.partition('/')[0]}"
-        keys = _keys(graph_def, read, own, host)
+        keys = _add_keys(graph_def, read, own, host)
         node = graph_def.node.add(name=read, op="RestoreV2", device=host, input=[named.prefix, *keys])
         node.attr["dtypes"].list.type.extend(one.dtype for one in own)
         for index, one in enumerate(own):
@@ -139,7 +139,7 @@ def add_checkpoints(
         node = graph_def.node.add(name=values[-1], op="ReadVariableOp", device=one.device, input=[one.handle])
         node.attr["dtype"].type = one.dtype
     if once:
-        keys = _keys(graph_def, named.save, once, host)
+        keys = _add_keys(graph_def, named.save, once, host)
         node = graph_def.node.add(name=named.save, op="SaveV2", device=host, input=[named.prefix, *keys, *values])
         node.attr["dtypes"].list.type.extend(one.dtype for one in once)
     else:
@@ -149,7 +149,7 @@ def add_checkpoints(
     return named
 
 
-def _keys(graph_def: Any, name: str, slices: Sequence[_VariableSlice], host: str) -> list[str]:
+def _add_keys(graph_def: Any, name: str, slices: Sequence[_VariableSlice], host: str) -> list[str]:
     """Add constants with the names of whole variables and the slices of them."""
     names = []
     for what, texts in (("names", [s.variable.name for s in slices]), ("slices", [s.spec for s in slices])):

@@ -20,7 +20,7 @@ from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.partition.part_variables import PartVariable, join_values, split_values
 from pesto.tf.partition.partitioned import partition
 from pesto.tf.run.planned_run import SEED, relative_distance
-from pesto.tf.run.runnable import BatchesEndedError, RunnableStep, counting_batches, explain_failure, start_batch
+from pesto.tf.run.runnable import BatchesEndedError, RunnableStep, detect_batch_end, explain_failure, start_batch
 from pesto.tf.session_config import disable_optimizers
 
 v1 = tf.compat.v1
@@ -170,18 +170,20 @@ def run_parts(
                 value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(node.attr["dtype"].type))
             live[node.name] = value.numpy()
     try:
-        alone = _RunnableGraph(step.graph, captured.fetches, names, step.init, live, _config(1, soft=soft))
-        first = _run(alone, step, steps)
+        alone = _RunnableGraph(step.graph, captured.fetches, names, step.init, live, _make_config(1, soft=soft))
+        first = _run_graph(alone, step, steps)
         parts, own = frozenset(name for v in partitioned.variables for name in v.parts), partitioned.variables
         split = split_values(own, first.before)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(partitioned.graph_def, name="")
-        second = _run(
-            _RunnableGraph(graph, partitioned.fetches, parts, None, split, _config(workers, soft=soft)), step, steps
+        second = _run_graph(
+            _RunnableGraph(graph, partitioned.fetches, parts, None, split, _make_config(workers, soft=soft)),
+            step,
+            steps,
         )
-        apart = _run_distances(first, second, own)
+        apart = _measure_distances(first, second, own)
         far, furthest = apart.furthest
-        third = _run(replace(alone, values=_perturb(first.before)), step, steps) if far > TOLERANCE else None
+        third = _run_graph(replace(alone, values=_perturb(first.before)), step, steps) if far > TOLERANCE else None
     except (tf.errors.OpError, BatchesEndedError) as error:
         raise explain_failure("run", captured.source, error) from error
     compared = (*first.losses, first.after, *second.losses, second.after)
@@ -189,17 +191,17 @@ def run_parts(
     return PartitionRunResult(
         losses_distance=max(apart.losses.values(), default=0.0),
         variables_distance=max(apart.variables.values(), default=0.0), furthest=furthest if far else None,
-        nudged_distance=None if third is None else _run_distances(first, third).furthest[0],
+        nudged_distance=None if third is None else _measure_distances(first, third).furthest[0],
         losses=tuple(apart.losses), variables=len(apart.variables),
         finite=all(np.isfinite(value).all() for value in numbers if value.dtype.kind in "fc"),
-        moves=_moves(partitioned.graph_def, partitioned.devices, second.traced), steps=len(first.losses),
+        moves=_find_moved_ops(partitioned.graph_def, partitioned.devices, second.traced), steps=len(first.losses),
         step_s=statistics.median(second.seconds), whole_step_s=statistics.median(first.seconds),
         held=partitioned.share, moved_bytes=partitioned.parts.moved_bytes(), nodes=len(partitioned.graph_def.node),
         late=partitioned.late, devices=partitioned.devices, feeds=step.feed_values,
     )  # fmt: skip
 
 
-def _config(workers: int, *, soft: bool) -> Any:
+def _make_config(workers: int, *, soft: bool) -> Any:
     config = v1.ConfigProto(
         intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, workers), allow_soft_placement=soft
     )
@@ -208,7 +210,7 @@ def _config(workers: int, *, soft: bool) -> Any:
     return disable_optimizers(config)
 
 
-def _run(driven: _RunnableGraph, step: RunnableStep, steps: int) -> _GraphRun:
+def _run_graph(driven: _RunnableGraph, step: RunnableStep, steps: int) -> _GraphRun:
     """Run steps of a graph; the batches are the same every time."""
     graph = driven.graph
     ops = [graph.get_operation_by_name(name) for name in driven.fetches]
@@ -237,7 +239,7 @@ def _run(driven: _RunnableGraph, step: RunnableStep, steps: int) -> _GraphRun:
             feed = {name: value for name, value in batch.items() if name.partition(":")[0] in placeholders}
             traced = {} if number else {"options": options, "run_metadata": metadata}
             began = time.perf_counter()
-            with counting_batches(number, 0, (steps, "steps")):
+            with detect_batch_end(number, 0, (steps, "steps")):
                 losses.append(session.run((tensors, ops), feed, **traced)[0])
             seconds.append(time.perf_counter() - began)
         after = session.run(read)
@@ -258,44 +260,44 @@ def _perturb(values: Values) -> Values:
     return perturbed
 
 
-def _run_distances(first: _GraphRun, other: _GraphRun, parts: Sequence[PartVariable] = ()) -> _RunDistances:
+def _measure_distances(first: _GraphRun, other: _GraphRun, parts: Sequence[PartVariable] = ()) -> _RunDistances:
     """Return the distances of another run of the whole step, or of a divided one with these variables."""
-    floor = NOISE * max((_largest(np.asarray(value)) for value in first.after.values()), default=0.0)
+    floor = NOISE * max((_find_largest(np.asarray(value)) for value in first.after.values()), default=0.0)
     losses = dict[str, float]()
     for one, whole_ in zip(other.losses, first.losses, strict=True):
         for name, value in whole_.items():
-            apart = _floored_distance(one[name], value, floor if name in first.reads else 0.0)
+            apart = _compute_floored_distance(one[name], value, floor if name in first.reads else 0.0)
             losses[name] = max(losses.get(name, 0.0), apart)
     after = other.after
     if not parts:
-        own = {name: _floored_distance(after[name], value, floor) for name, value in first.after.items()}
+        own = {name: _compute_floored_distance(after[name], value, floor) for name, value in first.after.items()}
         return _RunDistances(losses, own)
     variables = {}
     for variable in parts:
         value = first.after[variable.name]
-        far = [_floored_distance(join_values((variable,), after)[variable.name], value, floor)]
+        far = [_compute_floored_distance(join_values((variable,), after)[variable.name], value, floor)]
         cut = variable.cut(value)
         # Several workers may hold copies of a part, of which joining takes the last.
         if len({tuple(box[0]) for box in variable.boxes}) != len(cut):
-            far += [_floored_distance(after[name], part, floor) for name, part in cut.items()]
+            far += [_compute_floored_distance(after[name], part, floor) for name, part in cut.items()]
         variables[variable.name] = max(far)
     return _RunDistances(losses, variables)
 
 
-def _floored_distance(one: Any, other: Any, floor: float) -> float:
+def _compute_floored_distance(one: Any, other: Any, floor: float) -> float:
     """Return the distance of two tensors, relative to no less than `floor`."""
     one, other = np.asarray(one), np.asarray(other)
-    largest = max(_largest(one), _largest(other))
+    largest = max(_find_largest(one), _find_largest(other))
     return relative_distance(one, other) * (largest / floor if 0 < largest < floor else 1.0)
 
 
-def _largest(value: Any) -> float:
+def _find_largest(value: Any) -> float:
     """Return the largest magnitude of its finite numbers; 0 for what are no numbers."""
     numbers = np.abs(value[np.isfinite(value)]) if value.dtype.kind in "fc" else np.zeros(0)
     return float(numbers.max(initial=0.0))
 
 
-def _moves(graph_def: Any, devices: Sequence[str], metadata: Any) -> tuple[str, ...]:
+def _find_moved_ops(graph_def: Any, devices: Sequence[str], metadata: Any) -> tuple[str, ...]:
     """Return one line for each op that TensorFlow put on another device than its worker's."""
     wanted = {node.name: node.device for node in graph_def.node}
     moves = []

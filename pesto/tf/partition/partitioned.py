@@ -95,7 +95,7 @@ def partition(
     results = [(op, output) for op in fetched for output in range(len(shaped.signature(op).outputs))]
     parts = build_worker_parts(shaped, division, results)
     writer = PartWriter([by_name[name] for name in shaped.names], parts, where, host, prefix)
-    variables = _used_variables(parts, writer.names)
+    variables = _find_used_variables(parts, writer.names)
     writer.write({name: variable for variable in variables for name in variable.parts})
     writer.write_fetches(fetched)
     writer.graph_def.library.CopyFrom(program.library)
@@ -106,7 +106,7 @@ def partition(
     )  # fmt: skip
 
 
-def _used_variables(parts: WorkerParts, names: Sequence[str]) -> tuple[PartVariable, ...]:
+def _find_used_variables(parts: WorkerParts, names: Sequence[str]) -> tuple[PartVariable, ...]:
     """Return the variables that the step uses; `names` are those of the parts' nodes."""
     shaped, division = parts.shaped, parts.division
     variables: dict[int, PartVariable] = {}
@@ -150,7 +150,7 @@ def levels(parts: WorkerParts) -> tuple[Ints, list[list[int]]]:
     return ints(level), before
 
 
-def delayed_sends(parts: WorkerParts, gap: int = GAP, ahead: int = AHEAD) -> tuple[DelayedSend, ...]:
+def delay_sends(parts: WorkerParts, gap: int = GAP, ahead: int = AHEAD) -> tuple[DelayedSend, ...]:
     """Return what is sent late: each waits for an op that its first reader waits for too, so it holds none up.
 
     The op that is waited for stands before what is sent in the order of the parts, so there is no cycle. Partial
@@ -164,6 +164,7 @@ def delayed_sends(parts: WorkerParts, gap: int = GAP, ahead: int = AHEAD) -> tup
             first_reader[p] = i
     step = slice(0, parts.for_results)
     src, output, dst = parts.src[step], parts.output[step], parts.dst[step]
+    # (part, output, receiving worker) -> the receiver's first reader: a tensor is sent to a worker once.
     sent: dict[tuple[int, int, int], int] = {}
     for edge in np.flatnonzero((parts.place[src] != parts.place[dst]) & ~parts.fed[src]).tolist():
         key = (int(src[edge]), int(output[edge]), place[dst[edge]])
@@ -194,7 +195,7 @@ def delayed_sends(parts: WorkerParts, gap: int = GAP, ahead: int = AHEAD) -> tup
 
 
 @cache
-def _enum(dtype: str) -> int:
+def _type_enum(dtype: str) -> int:
     return int(tf.as_dtype(dtype.removeprefix("resource:")).as_datatype_enum)
 
 
@@ -223,7 +224,7 @@ class PartWriter:
         for before, after in zip(parts.control_src.tolist(), parts.control_dst.tolist(), strict=True):
             self.controls[after].append(self.names[before])
         self.is_fed = parts.fed.tolist()
-        self.waits = delayed_sends(parts)
+        self.waits = delay_sends(parts)
         self.relays: dict[tuple[int, int, int], str] = {}
         """(part, output, reading device) -> for whom what is sent as it is waits, then the node that sends it."""
         for wait in self.waits:
@@ -298,7 +299,7 @@ class PartWriter:
     def _dtype(self, number: int, output: int) -> int:
         part = self.parts.parts[number]
         port = output if part.kind == CLONE else part.output
-        return _enum(self.parts.shaped.signature(part.op).outputs[port][1])
+        return _type_enum(self.parts.shaped.signature(part.op).outputs[port][1])
 
     def _inputs(self, number: int) -> list[str]:
         """Return the inputs of a part, in order."""
@@ -452,7 +453,7 @@ class PartWriter:
                 continue
             kind = "NoOp" if not outputs else "Identity" if len(outputs) == 1 else "IdentityN"
             node = self._node(name, kind, results, self._device(brought[0][0]) if outputs else self.host, clones)
-            types = [_enum(dtype) for _, dtype in outputs]
+            types = [_type_enum(dtype) for _, dtype in outputs]
             if len(outputs) == 1:
                 node.attr["T"].type = types[0]
             elif outputs:

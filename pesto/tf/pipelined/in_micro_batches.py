@@ -24,7 +24,7 @@ from pesto.tf.private import autograph_of, replace_attributes
 # Private names of TensorFlow by which variables are read, and tapes told so: what to mend for a new release.
 
 
-def variable_kind() -> type:
+def get_variable_class() -> type:
     """Return the class with the methods that read variables: `_read_variable_op`, `sparse_read`, `gather_nd`."""
     kind: type = variables.BaseResourceVariable
     missing = [name for name in ("_read_variable_op", "sparse_read", "gather_nd") if not hasattr(kind, name)]
@@ -35,7 +35,7 @@ def variable_kind() -> type:
     return kind
 
 
-def unrecorded() -> contextlib.AbstractContextManager[None]:
+def pause_tapes() -> contextlib.AbstractContextManager[None]:
     """Stop gradient tapes from recording inside the context."""
     stopped: contextlib.AbstractContextManager[None] = record.stop_recording()
     return stopped
@@ -70,20 +70,20 @@ class WeightVersions:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Make passes read these versions inside the context."""
-        kind: Any = variable_kind()
+        kind: Any = get_variable_class()
         self._read = kind._read_variable_op
         rows, points = kind.sparse_read, kind.gather_nd
 
         def read(variable: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._served(variable) if self._late_here(variable) else self._read(variable, *args, **kwargs)
+            return self._serve_read(variable) if self._get_lateness(variable) else self._read(variable, *args, **kwargs)
 
         def sparse_read(variable: Any, indices: Any, name: str | None = None) -> Any:
-            late = self._late_here(variable)
-            return tf.gather(self._served(variable), indices) if late else rows(variable, indices, name)
+            late = self._get_lateness(variable)
+            return tf.gather(self._serve_read(variable), indices) if late else rows(variable, indices, name)
 
         def gather_nd(variable: Any, indices: Any, name: str | None = None) -> Any:
-            late = self._late_here(variable)
-            return tf.gather_nd(self._served(variable), indices) if late else points(variable, indices, name)
+            late = self._get_lateness(variable)
+            return tf.gather_nd(self._serve_read(variable), indices) if late else points(variable, indices, name)
 
         with replace_attributes(kind, {"_read_variable_op": read, "sparse_read": sparse_read, "gather_nd": gather_nd}):
             yield
@@ -102,10 +102,10 @@ class WeightVersions:
             for turn in range(first, min(self._turn + by, self.updates - 1) + 1):
                 self._version(k, turn)
 
-    def _late_here(self, variable: Any) -> bool:
+    def _get_lateness(self, variable: Any) -> bool:
         return self._serving and bool(variable.trainable)
 
-    def _served(self, variable: Any) -> Any:
+    def _serve_read(self, variable: Any) -> Any:
         k = self._known.setdefault(id(variable), len(self._variables))
         if k == len(self._variables):
             self._variables.append(variable)
@@ -115,7 +115,7 @@ class WeightVersions:
 
     def _version(self, k: int, turn: int) -> Any:
         if (k, turn) not in self._reads:
-            with self._graph.as_default(), tf.name_scope(f"{READ_SCOPE}{k}/"), unrecorded():
+            with self._graph.as_default(), tf.name_scope(f"{READ_SCOPE}{k}/"), pause_tapes():
                 self._reads[k, turn] = self._read(self._variables[k])
         return self._reads[k, turn]
 
@@ -199,7 +199,7 @@ class MicroBatchPasses:
                 where=self.label,
                 remedy=f"{self._remedy}",
             )
-        if not self._updates and (wrong := self._of_old_weights((args, kwargs))):
+        if not self._updates and (wrong := self._find_old_weight_op((args, kwargs))):
             raise InputError.build(
                 f"behind its update it assigns what it makes of trained variables ({wrong}), which "
                 "would be done for each micro-batch, before the update of all",
@@ -215,14 +215,14 @@ class MicroBatchPasses:
             self._within[what] = None
         return within
 
-    def _of_old_weights(self, result: Any) -> str:
+    def _find_old_weight_op(self, result: Any) -> str:
         """Return an op behind an update that was left out, which assigns values of weights alone; empty without one."""
         graph = tf.compat.v1.get_default_graph()
         weights = {inner.name for outer, inner in graph.captures if id(outer) in self._trained}
         pieces = {one.name for one in tf.nest.flatten(result) if isinstance(one, tf.Tensor) and one.shape.rank != 0}
         for op in graph.get_operations()[self._update_at :]:
             if op.type in _ASSIGNMENTS:
-                of = computed_from(op.inputs[1:], weights | pieces)
+                of = find_sources(op.inputs[1:], weights | pieces)
                 if of & weights and not of & pieces:
                     return str(op.name)
         return ""
@@ -258,7 +258,7 @@ class MicroBatchPasses:
                 )
             if self._every == 1:
                 return gradients
-            self._sums = [_added(a, b) for a, b in zip(self._sums or [None] * len(flat), flat, strict=True)]
+            self._sums = [_add_gradients(a, b) for a, b in zip(self._sums or [None] * len(flat), flat, strict=True)]
             if not self._updates:
                 return gradients
             # The step gets the mean as its gradient, so clipping and schedules see what they would see of the whole
@@ -299,7 +299,7 @@ class MicroBatchPasses:
         return apply
 
 
-def computed_from(tensors: Iterable[Any], named: set[str]) -> set[str]:
+def find_sources(tensors: Iterable[Any], named: set[str]) -> set[str]:
     """Return the names among `named` that the tensors are computed from."""
     left, visited, sources = list(tensors), set[str](), set[str]()
     while left:
@@ -312,7 +312,7 @@ def computed_from(tensors: Iterable[Any], named: set[str]) -> set[str]:
     return sources
 
 
-def _added(total: Any, one: Any) -> Any:
+def _add_gradients(total: Any, one: Any) -> Any:
     """Return a sum with one more gradient; of two with rows of a table, the rows of both."""
     if total is None or one is None:
         return total if one is None else one
@@ -336,12 +336,12 @@ def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str) -> Callable
 
     @tf.autograph.experimental.do_not_convert
     def whole(*args: Any, **kwargs: Any) -> Any:
-        pieces = _pieces((args, kwargs), cut.batches, label)
+        pieces = _split_arguments((args, kwargs), cut.batches, label)
         passes = MicroBatchPasses(cut, label)
         with passes.watched():
             results = [passes.run(step, batch, *arguments) for batch, arguments in enumerate(pieces)]
         rows = {one.name for one in tf.nest.flatten(pieces) if _has_rows(one)}
-        return _joined(results, rows, passes.means)
+        return _join_results(results, rows, passes.means)
 
     return whole
 
@@ -412,7 +412,7 @@ def convert_control_flow(step: Any) -> Callable[..., Any]:
     return functools.partial(converted, function.__self__) if inner is not function else converted
 
 
-def _pieces(arguments: Any, batches: int, label: str) -> list[Any]:
+def _split_arguments(arguments: Any, batches: int, label: str) -> list[Any]:
     """Return the arguments of each micro-batch."""
     flat = tf.nest.flatten(arguments)
     rows: set[int | None] = {value.shape[0] if value.shape.rank else None for value in flat if _has_rows(value)}
@@ -441,7 +441,7 @@ def _has_rows(value: Any) -> bool:
     return isinstance(value, tf.Tensor) and value.shape.rank != 0
 
 
-def _joined(results: Sequence[Any], pieces: set[str], means: set[str]) -> Any:
+def _join_results(results: Sequence[Any], pieces: set[str], means: set[str]) -> Any:
     """Return the means of scalars, the concatenated rows, and for other results those of the last micro-batch.
 
     pieces, means: names of the tensors given to the passes, and of the means of all gradients.
@@ -451,7 +451,7 @@ def _joined(results: Sequence[Any], pieces: set[str], means: set[str]) -> Any:
         last = values[-1]
         joined.append(last)
         if isinstance(last, tf.Tensor) and last.shape.rank is not None:
-            origins = computed_from([last], pieces | means)
+            origins = find_sources([last], pieces | means)
             # A result of the mean of all gradients, or of no piece, stands for all micro-batches already.
             if not origins or origins & means:
                 continue

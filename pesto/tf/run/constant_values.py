@@ -74,12 +74,12 @@ def step_scope(nodes: StepNodes) -> FunctionScope:
         if node.op in LOOPS and (count := trip_count(nodes, i, trips_of)) is not None:
             trips_of[i] = count
     return FunctionScope(
-        nodes=dict(zip(names, nodes.defs, strict=True)), inputs=inputs, readers=_readers(inputs), shapes=shapes,
+        nodes=dict(zip(names, nodes.defs, strict=True)), inputs=inputs, readers=_index_readers(inputs), shapes=shapes,
         trips={names[i]: count for i, count in trips_of.items()},
     )  # fmt: skip
 
 
-def _readers(inputs: dict[str, list[ScopeTensor]]) -> dict[ScopeTensor, list[TensorRead]]:
+def _index_readers(inputs: dict[str, list[ScopeTensor]]) -> dict[ScopeTensor, list[TensorRead]]:
     readers: dict[ScopeTensor, list[TensorRead]] = {}
     for name, tensors in inputs.items():
         for place, tensor in enumerate(tensors):
@@ -107,7 +107,7 @@ class FunctionScopes:
                     if function.name in self.signatures.library:
                         key = (id(scope), name, function.name)
                         if key not in self._made:
-                            self._made[key] = self._read(self.signatures.library[function.name], scope, name)
+                            self._made[key] = self._make_scope(self.signatures.library[function.name], scope, name)
                         yield self._made[key], first
 
     def loops(self, scope: FunctionScope, name: str) -> bool:
@@ -131,16 +131,16 @@ class FunctionScopes:
         """Return the number of outputs of a node."""
         return len(self.signatures.output_types(node))
 
-    def _read(self, function: Any, caller: FunctionScope, name: str) -> FunctionScope:
+    def _make_scope(self, function: Any, caller: FunctionScope, name: str) -> FunctionScope:
         nodes = {node.name: node for node in function.node_def}
         arguments = {argument.name: i for i, argument in enumerate(function.signature.input_arg)}
         inputs = {
-            node.name: [self._tensor(nodes, text) for text in node.input if not text.startswith("^")]
+            node.name: [self._resolve_tensor(nodes, text) for text in node.input if not text.startswith("^")]
             for node in function.node_def
         }
         results: dict[ScopeTensor, list[int]] = {}
         for i, result in enumerate(function.signature.output_arg):
-            results.setdefault(self._tensor(nodes, function.ret[result.name]), []).append(i)
+            results.setdefault(self._resolve_tensor(nodes, function.ret[result.name]), []).append(i)
         shapes: dict[ScopeTensor, Shape] = {}
         for node in function.node_def:
             for k, shape in enumerate(node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else ()):
@@ -151,11 +151,11 @@ class FunctionScopes:
             if i + first < len(caller_inputs) and (caller_shape := caller.shape(caller_inputs[i + first])) is not None:
                 shapes[ScopeTensor(argument, 0)] = caller_shape
         return FunctionScope(
-            nodes=nodes, inputs=inputs, readers=_readers(inputs), shapes=shapes, arguments=arguments, results=results,
-            caller=(caller, name), function=function.signature.name,
+            nodes=nodes, inputs=inputs, readers=_index_readers(inputs), shapes=shapes, arguments=arguments,
+            results=results, caller=(caller, name), function=function.signature.name,
         )  # fmt: skip
 
-    def _tensor(self, nodes: dict[str, Any], text: str) -> ScopeTensor:
+    def _resolve_tensor(self, nodes: dict[str, Any], text: str) -> ScopeTensor:
         # A function's body names an argument, `node:output:number`, or `node:number`.
         name, *rest = text.split(":")
         if name not in nodes or not rest:
@@ -207,7 +207,7 @@ def varies_by_trip(scope: FunctionScope, argument: ScopeTensor) -> bool:
     return scope.arguments[argument.node] not in scope.results.get(argument, ())
 
 
-def _trips(scope: FunctionScope, argument: ScopeTensor) -> tuple[float, float] | None:
+def _bound_trips(scope: FunctionScope, argument: ScopeTensor) -> tuple[float, float] | None:
     """Return the least and the largest value of a loop's counter, where the graph tells how often the loop runs."""
     if scope.caller is None or argument.node not in scope.arguments or not varies_by_trip(scope, argument):
         return None
@@ -281,7 +281,7 @@ def value_interval(scope: FunctionScope, tensor: ScopeTensor) -> tuple[float, fl
             return float(np.min(value)), float(np.max(value))
         node = scope.nodes.get(tensor.node)
         if node is None:
-            return _trips(scope, tensor)
+            return _bound_trips(scope, tensor)
         inputs = scope.inputs[node.name]
         if node.op == "ArgMax":
             axis = constant_value(scope, inputs[1])

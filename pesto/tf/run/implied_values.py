@@ -97,93 +97,95 @@ class ReachedInput:
 Rule = Callable[[ReachedInput], ValueRequirement | None]
 
 
-def _below(count: Any, why: str, **more: Any) -> ValueRequirement | None:
+def _require_below(count: Any, why: str, **more: Any) -> ValueRequirement | None:
     """Return the requirement of an index below `count`; None where the count is not known."""
     if count is None or count < 1:
         return None
     return ValueRequirement(low=0, high=int(count) - 1, why=why, required=True, **more)
 
 
-def _classes(reached: ReachedInput) -> ValueRequirement | None:
-    return _below(reached.size(0, -1), f"classes of {reached.called}")
+def _require_class(reached: ReachedInput) -> ValueRequirement | None:
+    return _require_below(reached.size(0, -1), f"classes of {reached.called}")
 
 
-def _gathered(reached: ReachedInput) -> ValueRequirement | None:
+def _require_gathered_row(reached: ReachedInput) -> ValueRequirement | None:
     axis = reached.constant(2) if reached.node.op == "GatherV2" else 0
     rows = None if axis is None else reached.size(0, int(axis))
-    return _below(rows, f"rows that {reached.called} takes from")
+    return _require_below(rows, f"rows that {reached.called} takes from")
 
 
-def _looked_up(reached: ReachedInput) -> ValueRequirement | None:
+def _require_table_row(reached: ReachedInput) -> ValueRequirement | None:
     name, shape = reached.variable()
     axis = reached.node.attr["batch_dims"].i
     rows = shape[axis] if shape and len(shape) > axis else reached.size(0, axis)
-    return _below(rows, f"rows of the table {name}" if name else f"rows of the table of {reached.called}")
+    return _require_below(rows, f"rows of the table {name}" if name else f"rows of the table of {reached.called}")
 
 
-def _rows_of(place: int, axis: int = 0, **more: Any) -> Rule:
+def _make_row_rule(place: int, axis: int = 0, **more: Any) -> Rule:
     def rule(reached: ReachedInput) -> ValueRequirement | None:
-        return _below(reached.size(place, axis), f"rows of {reached.called}", **more)
+        return _require_below(reached.size(place, axis), f"rows of {reached.called}", **more)
 
     return rule
 
 
-def _updated(reached: ReachedInput) -> ValueRequirement | None:
+def _require_updated_row(reached: ReachedInput) -> ValueRequirement | None:
     name, shape = reached.variable()
-    return _below(shape[0] if shape else reached.size(0, 0), f"rows of {name or reached.node.name}")
+    return _require_below(shape[0] if shape else reached.size(0, 0), f"rows of {name or reached.node.name}")
 
 
-def _count(place: int, name: str = "number of segments") -> Rule:
+def _make_count_rule(place: int, name: str = "number of segments") -> Rule:
     def rule(reached: ReachedInput) -> ValueRequirement | None:
         count = reached.constant(place)
-        return _below(None if count is None else int(count), f"{name} of {reached.called}")
+        return _require_below(None if count is None else int(count), f"{name} of {reached.called}")
 
     return rule
 
 
-def _points(reached: ReachedInput, extents: Any, *, distinct: bool = False) -> ValueRequirement | None:
+def _require_index(reached: ReachedInput, extents: Any, *, distinct: bool = False) -> ValueRequirement | None:
     """Require an index into a tensor: along its own axis where its column is known, else along the shortest."""
     if extents is None or not len(extents) or min(extents) < 1:
         return None
     has_column = reached.column is not None and reached.column < len(extents)
     count = extents[reached.column or 0] if has_column else min(extents)
-    return _below(count, f"indices of {reached.called}", distinct=distinct)
+    return _require_below(count, f"indices of {reached.called}", distinct=distinct)
 
 
-def _places_in(place: int, *, distinct: bool = False) -> Rule:
+def _make_index_rule(place: int, *, distinct: bool = False) -> Rule:
     def rule(reached: ReachedInput) -> ValueRequirement | None:
         extents = reached.constant(place)
-        return _points(reached, None if extents is None else [int(n) for n in extents.reshape(-1)], distinct=distinct)
+        return _require_index(
+            reached, None if extents is None else [int(n) for n in extents.reshape(-1)], distinct=distinct
+        )
 
     return rule
 
 
-def _places_of(indices: int) -> Rule:
+def _make_indices_rule(indices: int) -> Rule:
     def rule(reached: ReachedInput) -> ValueRequirement | None:
         shape = reached.scope.shape(reached.inputs[0]) or reached.variable()[1]
         long = reached.size(indices, -1)
-        return None if shape is None or long is None or -1 in shape[:long] else _points(reached, shape[:long])
+        return None if shape is None or long is None or -1 in shape[:long] else _require_index(reached, shape[:long])
 
     return rule
 
 
-def _lengths(reached: ReachedInput) -> ValueRequirement | None:
+def _require_length(reached: ReachedInput) -> ValueRequirement | None:
     steps = reached.size(0, reached.node.attr["seq_dim"].i)
     return None if not steps else ValueRequirement(low=1, high=steps, why=f"steps of {reached.called}", required=True)
 
 
-def _ctc_lengths(reached: ReachedInput) -> ValueRequirement | None:
+def _require_ctc_length(reached: ReachedInput) -> ValueRequirement | None:
     steps = reached.size(0, 0)
     why = f"all steps of {reached.called}, so that every label has room"
     return None if not steps else ValueRequirement(low=steps, high=steps, why=why, required=True)
 
 
-def _ctc_labels(reached: ReachedInput) -> ValueRequirement | None:
+def _require_ctc_label(reached: ReachedInput) -> ValueRequirement | None:
     classes = reached.size(0, -1)
-    return _below(None if classes is None else classes - 1, f"classes of {reached.called}, without the blank")
+    return _require_below(None if classes is None else classes - 1, f"classes of {reached.called}, without the blank")
 
 
-def _truth(reached: ReachedInput) -> ValueRequirement | None:
+def _require_truth_value(reached: ReachedInput) -> ValueRequirement | None:
     if reached.node.op == "Cast" and reached.node.attr["DstT"].type != 10:  # DT_BOOL
         return None
     return ValueRequirement(why=f"a mask of {reached.called}", specials=(0, 1))
@@ -194,7 +196,7 @@ _ABOVE = {"Greater": (0, 1), "LessEqual": (0, 1), "GreaterEqual": (-1, 0), "Less
 _MIRRORED = {"Greater": "Less", "Less": "Greater", "GreaterEqual": "LessEqual", "LessEqual": "GreaterEqual"}
 
 
-def _compared(reached: ReachedInput) -> ValueRequirement | None:
+def _require_both_sides(reached: ReachedInput) -> ValueRequirement | None:
     """Require numbers on both sides of the compared one; for a range such as time steps, from its second to its end."""
     other = value_interval(reached.scope, reached.inputs[1 - reached.input])
     if other is None:
@@ -210,7 +212,7 @@ def _compared(reached: ReachedInput) -> ValueRequirement | None:
     return ValueRequirement(why=why, specials=tuple(other[0] + by for by in beside))
 
 
-def _capped(reached: ReachedInput) -> ValueRequirement | None:
+def _require_capped(reached: ReachedInput) -> ValueRequirement | None:
     """Require a number from 1 to the constant that it is cut to, as lengths are."""
     other = value_interval(reached.scope, reached.inputs[1 - reached.input])
     if other is None or other[1] < 1:
@@ -218,7 +220,7 @@ def _capped(reached: ReachedInput) -> ValueRequirement | None:
     return ValueRequirement(low=1, high=other[1], why=f"cut by {reached.called}")
 
 
-def _residues(reached: ReachedInput) -> ValueRequirement | None:
+def _require_residues(reached: ReachedInput) -> ValueRequirement | None:
     by = reached.constant(1)
     if by is None or by.size != 1 or by < 1:
         return None
@@ -230,35 +232,39 @@ _SEGMENTS = ("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentM
 _SPARSE_SEGMENTS = ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
 
 REQUIREMENTS: dict[tuple[str, int], Rule] = {
-    ("SparseSoftmaxCrossEntropyWithLogits", 1): _classes,
-    ("InTopK", 1): _classes,
-    ("InTopKV2", 1): _classes,
-    ("Gather", 1): _gathered,
-    ("GatherV2", 1): _gathered,
-    ("ResourceGather", 1): _looked_up,
-    ("GatherNd", 1): _places_of(1),
-    ("ResourceGatherNd", 1): _places_of(1),
-    ("OneHot", 0): _count(1, "depth"),
-    ("SparseToDense", 0): _places_in(1, distinct=True),
-    ("SparseTensorDenseMatMul", 0): _places_in(2, distinct=True),
-    ("ScatterNd", 0): _places_in(2),
-    ("DynamicPartition", 1): lambda at: _below(at.node.attr["num_partitions"].i, f"partitions of {at.called}"),
-    ("Bincount", 0): _count(1),
-    ("DenseBincount", 0): _count(1),
-    ("ReverseSequence", 1): _lengths,
-    ("CTCLoss", 2): _ctc_labels,
-    ("CTCLoss", 3): _ctc_lengths,
-    ("FloorMod", 0): _residues,
-    ("Mod", 0): _residues,
-    ("Cast", 0): _truth,
-    **{(op, 1): _places_of(1) for kind in _SCATTERS for op in (f"TensorScatter{kind}", f"ResourceScatterNd{kind}")},
-    **{(op, 1): _updated for kind in _SCATTERS for op in (f"Scatter{kind}", f"ResourceScatter{kind}")},
-    **{(op, 1): _rows_of(0, ordered=True) for op in _SEGMENTS},
-    **{(op, 1): _rows_of(0) for op in _SPARSE_SEGMENTS},
-    **{(op, 2): _rows_of(1, ordered=True) for op in _SPARSE_SEGMENTS},
-    **{(f"Unsorted{op}", 1): _count(2) for op in _SEGMENTS},
-    **{(op, place): _compared for op in ("Equal", "NotEqual", *_ABOVE) for place in (0, 1)},
-    **{("Minimum", place): _capped for place in (0, 1)},
+    ("SparseSoftmaxCrossEntropyWithLogits", 1): _require_class,
+    ("InTopK", 1): _require_class,
+    ("InTopKV2", 1): _require_class,
+    ("Gather", 1): _require_gathered_row,
+    ("GatherV2", 1): _require_gathered_row,
+    ("ResourceGather", 1): _require_table_row,
+    ("GatherNd", 1): _make_indices_rule(1),
+    ("ResourceGatherNd", 1): _make_indices_rule(1),
+    ("OneHot", 0): _make_count_rule(1, "depth"),
+    ("SparseToDense", 0): _make_index_rule(1, distinct=True),
+    ("SparseTensorDenseMatMul", 0): _make_index_rule(2, distinct=True),
+    ("ScatterNd", 0): _make_index_rule(2),
+    ("DynamicPartition", 1): lambda x: _require_below(x.node.attr["num_partitions"].i, f"partitions of {x.called}"),
+    ("Bincount", 0): _make_count_rule(1),
+    ("DenseBincount", 0): _make_count_rule(1),
+    ("ReverseSequence", 1): _require_length,
+    ("CTCLoss", 2): _require_ctc_label,
+    ("CTCLoss", 3): _require_ctc_length,
+    ("FloorMod", 0): _require_residues,
+    ("Mod", 0): _require_residues,
+    ("Cast", 0): _require_truth_value,
+    **{
+        (op, 1): _make_indices_rule(1)
+        for kind in _SCATTERS
+        for op in (f"TensorScatter{kind}", f"ResourceScatterNd{kind}")
+    },
+    **{(op, 1): _require_updated_row for kind in _SCATTERS for op in (f"Scatter{kind}", f"ResourceScatter{kind}")},
+    **{(op, 1): _make_row_rule(0, ordered=True) for op in _SEGMENTS},
+    **{(op, 1): _make_row_rule(0) for op in _SPARSE_SEGMENTS},
+    **{(op, 2): _make_row_rule(1, ordered=True) for op in _SPARSE_SEGMENTS},
+    **{(f"Unsorted{op}", 1): _make_count_rule(2) for op in _SEGMENTS},
+    **{(op, place): _require_both_sides for op in ("Equal", "NotEqual", *_ABOVE) for place in (0, 1)},
+    **{("Minimum", place): _require_capped for place in (0, 1)},
 }
 """(op type, input) -> rule that gives its requirement on the numbers there."""
 
@@ -333,10 +339,10 @@ class ImpliedValues:
         plain = FeedValues(name=name, shape=shape, dtype=dtype.as_numpy_dtype.__name__)
         if dtype == tf.bool or dtype.is_complex:
             return plain
-        needs = list(self._needs_of(ScopeTensor(op, int(output or 0)), is_integer=dtype.is_integer))
+        needs = list(self._find_requirements(ScopeTensor(op, int(output or 0)), is_integer=dtype.is_integer))
         return _choose_values(plain, needs, dtype)
 
-    def _needs_of(self, feed: ScopeTensor, *, is_integer: bool) -> Iterator[tuple[ValueRequirement, bool]]:
+    def _find_requirements(self, feed: ScopeTensor, *, is_integer: bool) -> Iterator[tuple[ValueRequirement, bool]]:
         """Yield the requirement of each op that the numbers reach, and whether they reach it as whole numbers."""
         stack = [(self.step, feed, _ValueTransform(whole=is_integer))]
         known_transforms: dict[tuple[int, ScopeTensor], list[_ValueTransform]] = {}
@@ -354,10 +360,10 @@ class ImpliedValues:
                 need = rule(reached) if rule is not None else None
                 if need is not None:
                     yield carried.back(need), carried.whole or reached.node.op == "Cast"
-                stack += self._onward(reached, carried)
-            stack += self._returned(scope, tensor, carried)
+                stack += self._follow_outputs(reached, carried)
+            stack += self._follow_results(scope, tensor, carried)
 
-    def _onward(
+    def _follow_outputs(
         self, reached: ReachedInput, carried: _ValueTransform
     ) -> Iterator[tuple[FunctionScope, ScopeTensor, _ValueTransform]]:
         """Yield the tensors to which a node passes the numbers, and their transform there."""
@@ -368,7 +374,7 @@ class ImpliedValues:
                     yield inner, ScopeTensor(name, 0), carried
         if self.functions.loops(reached.scope, node.name):
             yield reached.scope, ScopeTensor(node.name, reached.input), carried
-        changed = _changed(reached, carried)
+        changed = _transform_by_operand(reached, carried)
         if changed is not None:
             yield reached.scope, ScopeTensor(node.name, 0), changed
             return
@@ -381,12 +387,12 @@ class ImpliedValues:
         if op in ("Select", "SelectV2", "Merge"):
             carried = replace(carried, perhaps=carried.perhaps or carried.changed)
         if op in ("Pack", "ConcatV2"):
-            carried = replace(carried, column=_column(reached))
+            carried = replace(carried, column=_find_column(reached))
         outputs = {"first": [0], "same": [reached.input]}.get(where)
         for k in outputs if outputs is not None else range(self.functions.outputs(node)):
             yield reached.scope, ScopeTensor(node.name, k), carried
 
-    def _returned(
+    def _follow_results(
         self, scope: FunctionScope, tensor: ScopeTensor, carried: _ValueTransform
     ) -> Iterator[tuple[FunctionScope, ScopeTensor, _ValueTransform]]:
         # A function's result is an output of the node that runs it, and in a loop the next argument.
@@ -404,15 +410,13 @@ class ImpliedValues:
 
 def _choose_values(plain: FeedValues, needs: list[tuple[ValueRequirement, bool]], dtype: Any) -> FeedValues:
     """Return a range that every op takes; where ops only compare, the numbers that they compare with."""
-    needs = [(a, is_integer) for a, is_integer in needs if not a.perhaps] or needs
+    needs = [(a, integer) for a, integer in needs if not a.perhaps] or needs
     if not dtype.is_integer:  # as whole numbers only where the step makes them such
-        masked = {a.specials[0] for a, is_integer in needs if a.specials and a.equal and not is_integer}
-        needs = [(a, is_integer) for a, is_integer in needs if is_integer]
+        masked = {a.specials[0] for a, integer in needs if a.specials and a.equal and not integer}
+        needs = [(a, integer) for a, integer in needs if integer]
         if not needs:
             return replace(plain, specials=tuple(sorted(masked)))
-    needs = [
-        (replace(a, specials=tuple(v for v in a.specials if v.is_integer())), is_integer) for a, is_integer in needs
-    ]
+    needs = [(replace(a, specials=tuple(v for v in a.specials if v.is_integer())), integer) for a, integer in needs]
     # Requirements come before hints: an index beyond a table fails the step, while a comparison only makes some
     # values more interesting.
     required = [a for a, _ in needs if a.required and (a.low is not None or a.high is not None)]
@@ -454,7 +458,7 @@ def _intersect(
     )  # fmt: skip
 
 
-def _column(reached: ReachedInput) -> int | None:
+def _find_column(reached: ReachedInput) -> int | None:
     """Return the index of a number in its row where numbers are packed into rows."""
     shape = reached.scope.shape(ScopeTensor(reached.node.name, 0))
     if shape is None:
@@ -468,7 +472,7 @@ def _column(reached: ReachedInput) -> int | None:
     return reached.input if last and alone else None
 
 
-def _changed(reached: ReachedInput, carried: _ValueTransform) -> _ValueTransform | None:
+def _transform_by_operand(reached: ReachedInput, carried: _ValueTransform) -> _ValueTransform | None:
     """Return the transform behind an arithmetic op with known operands; None for other ops and unknown operands."""
     op = reached.node.op
     first = reached.input == 0

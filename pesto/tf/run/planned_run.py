@@ -26,7 +26,7 @@ from pesto.tf.run.run_options import CPU, GPU, STOCK, UNPLACED, RunOptions
 from pesto.tf.run.runnable import (
     BatchesEndedError,
     RunnableStep,
-    counting_batches,
+    detect_batch_end,
     explain_failure,
     start_batch,
     use_batch,
@@ -127,18 +127,18 @@ class StepDriver:
                     extra = {"options": options, "run_metadata": v1.RunMetadata()}
                 feed = start_batch(session, self.step, rng)
                 began = time.perf_counter()
-                with counting_batches(k, WARMUP, (self.steps, "steps")):
+                with detect_batch_end(k, WARMUP, (self.steps, "steps")):
                     fetched, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
                 seconds.append(time.perf_counter() - began)
                 # Digests instead of tensors: all steps of all runs are compared bit for bit without keeping their
                 # numbers.
-                losses.append(_digests(fetched))
+                losses.append(_hash_values(fetched))
                 fetched_values += [fetched] if self.keep else []
-                finite = finite and _finite(fetched)
+                finite = finite and _is_finite(fetched)
                 metadata += [extra["run_metadata"]] if extra else []
             values = session.run(dict(self.values))
         return RunRecord(
-            losses=tuple(losses), variables=_digests(values), finite=finite and _finite(values),
+            losses=tuple(losses), variables=_hash_values(values), finite=finite and _is_finite(values),
             seconds=tuple(seconds[WARMUP:]), opened_s=opened_s, traced=tuple(metadata),
             kept=(*fetched_values, values) if self.keep else (),
         )  # fmt: skip
@@ -192,12 +192,12 @@ def relative_distance(one: Any, other: Any) -> float:
     return float(np.abs(a - b)[unlike].max() / magnitudes[np.isfinite(magnitudes)].max())
 
 
-def _finite(values: Mapping[str, Any]) -> bool:
+def _is_finite(values: Mapping[str, Any]) -> bool:
     arrays = [np.asarray(value) for value in values.values()]
     return all(np.isfinite(array).all() for array in arrays if array.dtype.kind in "fc")
 
 
-def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:
+def _hash_values(values: Mapping[str, Any]) -> dict[str, bytes]:
     """Hash type, shape and bits of each, so that 0.0 differs from -0.0; all NaNs are equal."""
     digests = {}
     for name, value in values.items():
@@ -286,7 +286,7 @@ def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -
     """
     if plan.provenance.graph_fingerprint != graph.fingerprint():
         refuse_another_graph(plan, graph)
-    devices = how.devices or _default_devices(plan)
+    devices = how.devices or _choose_devices(plan)
     wanted = device_targets(plan, devices)
     fed, keep = use_batch(step, how.feeds), how.reference == STOCK
     drive = StepDriver.of(fed, steps=how.steps, threads=len(wanted), gpu=devices == GPU, keep=keep)
@@ -296,7 +296,7 @@ def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -
         raise explain_failure("run", graph.source, error) from error
 
 
-def _default_devices(plan: Plan) -> str:
+def _choose_devices(plan: Plan) -> str:
     """Return GPU when the plan names GPUs and this process has as many; CPU otherwise."""
     names = [name for name in dict.fromkeys(plan.lane_device) if name.startswith("gpu:")]
     return GPU if names and len(tf.config.list_physical_devices("GPU")) >= len(names) else CPU
@@ -311,13 +311,13 @@ def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: Apply
         # Some GPU kernels add in the order in which threads finish. Without determinism two equal runs differ in the
         # last bits, and nothing could be said of a plan.
         tf.config.experimental.enable_op_determinism()
-    reference = _unless_too_large(lambda: _reference(drive))
+    reference = _run_unless_too_large(lambda: _run_reference(drive))
     planned, expected, findings = _run_by_plan(plan, drive, options)
     trace_fields = _check_traces(planned, expected, findings)
     # The same ops in the same order on one device: if results differ from the plan's, the placement is at fault, not
     # the order.
-    single = _unless_too_large(lambda: _run_by_plan(_on_single_device(plan, wanted), drive, options)[0])
-    unordered = _unless_too_large(lambda: _run_by_plan(plan, drive, ApplyOptions(devices=wanted, order=False))[0])
+    single = _run_unless_too_large(lambda: _run_by_plan(_move_to_single_device(plan, wanted), drive, options)[0])
+    unordered = _run_unless_too_large(lambda: _run_by_plan(plan, drive, ApplyOptions(devices=wanted, order=False))[0])
     compared = _compare_with_reference(graph, drive, planned, reference)
     bits = None if drive.keep else reference
     predicted = plan.makespan_s if options.order or plan.placement_only else None
@@ -331,7 +331,7 @@ def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: Apply
         **trace_fields,
         **compared,
         reference=STOCK if drive.keep else UNPLACED, reference_is=reference_is,
-        finite=planned.finite, single_equal=_equal(single, bits), unordered_equal=_equal(unordered, bits),
+        finite=planned.finite, single_equal=_is_equal(single, bits), unordered_equal=_is_equal(unordered, bits),
         step_s=statistics.median(planned.seconds),
         unplaced_step_s=_median(reference), single_step_s=_median(single), unordered_step_s=_median(unordered),
         steps=drive.steps, traced_steps=len(planned.traced), devices=wanted, ops=graph.ops,
@@ -341,7 +341,7 @@ def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: Apply
     )  # fmt: skip
 
 
-def _reference(drive: StepDriver) -> RunRecord:
+def _run_reference(drive: StepDriver) -> RunRecord:
     # All rewrites are off where bits are to be compared, all on where the numbers are kept.
     if drive.keep:
         return replace(drive, config=v1.ConfigProto()).run()
@@ -366,7 +366,7 @@ def _compare_with_reference(
     unlike, changed = differing_names(planned, reference)
     if unlike or changed:
         # When not even two runs without a plan agree, nothing can be said of a plan.
-        losses, variables = (list(names) for names in differing_names(_reference(drive), reference))
+        losses, variables = (list(names) for names in differing_names(_run_reference(drive), reference))
         if losses or variables:
             raise InputError.build(
                 f"run: {graph.source} gives other results each time it runs, such as {(*losses, *variables)[0]}, so no "
@@ -397,7 +397,7 @@ def _check_traces(record: RunRecord, expected: ExpectedPlacement, findings: list
     began = time.perf_counter()
     findings_of_run = [*findings, partitions.examine(record.traced[0].partition_graphs, expected)]
     findings_of_run += [partitions.examine_times(metadata.step_stats, expected) for metadata in record.traced]
-    strays = [line for metadata in record.traced for line in _misplaced_ops(metadata.step_stats, expected)]
+    strays = [line for metadata in record.traced for line in _find_misplaced_ops(metadata.step_stats, expected)]
     verify_s = time.perf_counter() - began
     return {
         "moves": tuple(dict.fromkeys([line for f in findings_of_run for line in f.moves] + strays)),
@@ -407,7 +407,7 @@ def _check_traces(record: RunRecord, expected: ExpectedPlacement, findings: list
     }
 
 
-def _misplaced_ops(stats: Any, expected: ExpectedPlacement) -> list[str]:
+def _find_misplaced_ops(stats: Any, expected: ExpectedPlacement) -> list[str]:
     """Return one line for each op that a trace saw on other devices than the plan's alone."""
     # An op runs on one device. What else is traced under its name is of the body of a function, which may reuse it.
     placement = expected.placement
@@ -427,7 +427,7 @@ def _misplaced_ops(stats: Any, expected: ExpectedPlacement) -> list[str]:
     return [line for i, line in wrong.items() if i not in at_home]
 
 
-def _on_single_device(plan: Plan, wanted: dict[str, str]) -> Plan:
+def _move_to_single_device(plan: Plan, wanted: dict[str, str]) -> Plan:
     """Return the plan with its order on a single device: the first of its GPUs, or the first CPU where it has none."""
     kinds = [tf.DeviceSpec.from_string(wanted[name]).device_type for name in plan.lane_device]
     fast = np.array([kind == "GPU" for kind in kinds]) if "GPU" in kinds else np.ones(len(kinds), dtype=np.bool_)
@@ -435,7 +435,7 @@ def _on_single_device(plan: Plan, wanted: dict[str, str]) -> Plan:
     return replace(plan, schedule=replace(plan.schedule, device=lane[plan.schedule.device]))
 
 
-def _unless_too_large(drive: Callable[[], T]) -> T | None:
+def _run_unless_too_large(drive: Callable[[], T]) -> T | None:
     """Return the run's record; None when a device has too little memory, as one GPU may have for a step of two GPUs."""
     try:
         return drive()
@@ -443,7 +443,7 @@ def _unless_too_large(drive: Callable[[], T]) -> T | None:
         return None
 
 
-def _equal(record: RunRecord | None, other: RunRecord | None) -> bool | None:
+def _is_equal(record: RunRecord | None, other: RunRecord | None) -> bool | None:
     return None if record is None or other is None else not any(differing_names(record, other))
 
 

@@ -19,7 +19,7 @@ from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.tf.enforce.partitions import is_duplicate_device
 from pesto.tf.nodes.graph_def_bytes import op_name
-from pesto.tf.run.runnable import BatchesEndedError, RunnableStep, counting_batches, explain_failure, start_batch
+from pesto.tf.run.runnable import BatchesEndedError, RunnableStep, detect_batch_end, explain_failure, start_batch
 from pesto.tf.session_config import disable_optimizers
 from solvers.arrays import Floats
 
@@ -58,7 +58,7 @@ def profile(
     """
     if iterations < 1 or warmup < 0:
         raise UsageError.build(f"profile: {iterations} iterations after {warmup}", remedy="give at least 1")
-    kind, device = _device()
+    kind, device = _describe_device()
     watch = DisturbanceWatch() if watch is None else watch
     try:
         with v1.Session(graph=step.graph, config=single_thread_config()) as session:
@@ -72,7 +72,7 @@ def profile(
     except (tf.errors.OpError, BatchesEndedError, ValueError, KeyError, TypeError) as error:
         raise explain_failure("profile", graph.source, error) from error
     rows = np.array(watched_runs.samples)
-    samples = op_seconds(rows)
+    samples = combine_op_seconds(rows)
     seconds, spread = trimmed_mean(samples)
     low = lower_decile(samples)
     total = float(np.nansum(low))
@@ -88,8 +88,8 @@ def profile(
     )
     return Profile(
         fingerprint=graph.fingerprint(), kind=kind, device=device, iterations=iterations, seconds=seconds, low=low,
-        median=medians(samples), mean=_mean(samples), launch=launch_seconds(rows), spread=spread,
-        raw_spread=_spread(samples), source=graph.source, noise=noise,
+        median=medians(samples), mean=_compute_mean(samples), launch=launch_seconds(rows), spread=spread,
+        raw_spread=_compute_spread(samples), source=graph.source, noise=noise,
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ class ProfiledStep:
 
     def untraced(self) -> None:
         """Run the step once without tracing."""
-        with self._counted():
+        with self._fold_samples():
             self.session.run(self.ops, feed_dict=start_batch(self.session, self.step, self.rng))
         self.warm = max(self.warm, self.done)
 
@@ -117,17 +117,17 @@ class ProfiledStep:
         """Return [2, n] seconds of each op in one run by the executor and by a GPU's streams; NaN where unseen."""
         feed = start_batch(self.session, self.step, self.rng)
         rows = np.full((2, len(self.index)), np.nan)
-        with self._counted():
+        with self._fold_samples():
             options, metadata = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
             self.session.run(self.ops, feed_dict=dict(feed), options=options, run_metadata=metadata)
-        _record(rows, self.index, metadata.step_stats, self.kind)
+        _record_iteration(rows, self.index, metadata.step_stats, self.kind)
         # An op that is fed never runs: it takes no time, and that is known.
         rows[0][[self.index[name] for name in map(op_name, feed) if name in self.index]] = 0.0
         return rows
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with counting_batches(self.done, self.warm, (self.iterations, "iterations")):
+    def _fold_samples(self) -> Iterator[None]:
+        with detect_batch_end(self.done, self.warm, (self.iterations, "iterations")):
             yield
         self.done += 1
 
@@ -146,7 +146,7 @@ def warm_up(run: Callable[[], None], least: int, most: int, clock: Callable[[], 
     return len(took)
 
 
-def op_seconds(samples: Samples) -> Samples:
+def combine_op_seconds(samples: Samples) -> Samples:
     """Return [iterations, n] seconds: those in streams for ops that were ever seen there, else the executor's.
 
     samples: [iterations, 2, n] seconds by the executor and by a GPU's streams.
@@ -184,7 +184,7 @@ def trimmed_mean(samples: Samples) -> tuple[Floats, Floats]:
     count = (~np.isnan(samples)).sum(axis=0)
     kept_count = count - np.where(count > 1, np.maximum(1, np.ceil(DROPPED * count)), 0)
     order[np.arange(len(samples))[:, None] >= kept_count] = np.nan
-    return _mean(order), _spread(order)
+    return _compute_mean(order), _compute_spread(order)
 
 
 def medians(samples: Samples) -> Floats:
@@ -196,14 +196,14 @@ def medians(samples: Samples) -> Floats:
     return middle
 
 
-def _mean(samples: Samples) -> Floats:
+def _compute_mean(samples: Samples) -> Floats:
     total, count = np.nansum(samples, axis=0), (~np.isnan(samples)).sum(axis=0)
     return np.where(count > 0, total / np.maximum(count, 1), math.nan)
 
 
-def _spread(samples: Samples) -> Floats:
-    mean = _mean(samples)
-    deviation = np.sqrt(_mean((samples - mean) ** 2))
+def _compute_spread(samples: Samples) -> Floats:
+    mean = _compute_mean(samples)
+    deviation = np.sqrt(_compute_mean((samples - mean) ** 2))
     return np.where(mean > 0, deviation / np.where(mean > 0, mean, 1), np.where(np.isnan(mean), math.nan, 0.0))
 
 
@@ -214,7 +214,7 @@ def single_thread_config() -> Any:
     )
 
 
-def _record(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
+def _record_iteration(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
     """Put one iteration's seconds into `rows` [2, n]; the pieces of an op add up."""
     for device_stats in stats.dev_stats:
         device = device_stats.device
@@ -239,7 +239,7 @@ def _record(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None
             row[i] = seconds + (0.0 if np.isnan(row[i]) else row[i])
 
 
-def _device() -> tuple[str, str]:
+def _describe_device() -> tuple[str, str]:
     """Return kind and product name of the first GPU, or of the CPU when there is none."""
     for gpu in tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(gpu)

@@ -17,7 +17,7 @@ from pesto.core.files.json import shown
 from pesto.core.quantities import plural
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.captured import CapturedStep
-from pesto.tf.nodes.needed_nodes import RESOURCE, Shape, StepNodes, needed_names, producer
+from pesto.tf.nodes.needed_nodes import RESOURCE, Shape, StepNodes, find_needed_names, producer
 from pesto.tf.nodes.shape_inference import READ_ITERATOR
 from pesto.tf.run.implied_values import ImpliedValues
 from pesto.tf.run.run_options import Batch
@@ -126,7 +126,7 @@ def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
     Op names stay, so that a trace speaks of the same ops as the `Graph`. Raise InputError for resources other than
     variables that only the program which made the step can provide, and for queues that only it fills.
     """
-    program = _repeatable(nodes)
+    program = _make_repeatable(nodes)
     starts = _add_starts(program, captured.graph_def)
     iterators: dict[str, int] = {}  # handle of each iterator that a function takes from its program -> first reader
     for i, node in enumerate(nodes.defs if captured.function else ()):
@@ -148,7 +148,7 @@ def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
                 for tensor, shape in zip(outputs, node.attr["_output_shapes"].list.shape, strict=False):
                     tensor.set_shape(shape)
         variables = [node for node in nodes.defs if node.op in ("VarHandleOp", *_REFERENCES)]
-        assigned = [_initial(graph, node, k) for k, node in enumerate(variables)]
+        assigned = [_make_initial_op(graph, node, k) for k, node in enumerate(variables)]
         for i, node in enumerate(nodes.defs):
             if node.op in ("Placeholder", "PlaceholderV2"):
                 name = f"{node.name}:0"
@@ -163,9 +163,9 @@ def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
                 if node.name in captured.values:
                     initial_values[name] = np.asarray(captured.values[node.name])
                 else:
-                    shape = _static(nodes.shapes[i][0])
+                    shape = _require_static(nodes.shapes[i][0])
                     drawn.append(implied.feed(node.name, shape, tf.as_dtype(nodes.dtypes[i][0])))
-        batch_start = _batch_start(graph, nodes, iterators, implied, drawn)
+        batch_start = _make_batch_start(graph, nodes, iterators, implied, drawn)
         init = tf.group(*assigned, *map(graph.get_operation_by_name, starts.values()), name="pesto_init")
     return CapturedRunnable(
         graph=graph, fetches=captured.fetches, init=init.name, given=initial_values, feed_values=tuple(drawn),
@@ -173,7 +173,7 @@ def make_runnable(captured: CapturedStep, nodes: StepNodes) -> CapturedRunnable:
     )  # fmt: skip
 
 
-def _batch_start(
+def _make_batch_start(
     graph: Any, nodes: StepNodes, iterators: Mapping[str, int], implied: ImpliedValues, drawn: list[FeedValues]
 ) -> BatchStart | None:
     """Add to the graph the ops that make each iterator anew with a batch, and to `drawn` the values of that batch."""
@@ -184,7 +184,7 @@ def _batch_start(
     for handle, i in iterators.items():
         name, values = nodes.defs[i].name, []
         for k, dtype in enumerate(nodes.dtypes[i]):
-            shape = _static(nodes.shapes[i][k])
+            shape = _require_static(nodes.shapes[i][k])
             feed = implied.feed(f"{name}:{k}" if k else name, shape, tf.as_dtype(dtype))
             values.append(tf.compat.v1.placeholder(dtype, shape, name=f"pesto_batch/{name}_{k}"))
             fed[tensor_name(feed.name)] = values[-1].name
@@ -203,7 +203,7 @@ def _add_starts(program: Any, full_graph: Any) -> dict[str, str]:
         slot = _STARTS.get(node.op)
         handle = "" if slot is None else producer(node.input[slot].partition(":")[0])
         if handle in inside and handle not in started:
-            names = needed_names(by_name, [node.name])
+            names = find_needed_names(by_name, [node.name])
             # Nothing says what a program feeds before its first step.
             if not any(by_name[name].op.startswith("Placeholder") for name in names):
                 started[handle] = node.name
@@ -215,7 +215,7 @@ def _add_starts(program: Any, full_graph: Any) -> dict[str, str]:
     return started
 
 
-def _repeatable(nodes: StepNodes) -> Any:
+def _make_repeatable(nodes: StepNodes) -> Any:
     """Return a GraphDef of the nodes on no device, their random ops seeded, so that two runs draw the same numbers."""
     names = {node.name.encode() for node in nodes.defs}
     graph_def = tf.compat.v1.GraphDef()
@@ -240,11 +240,11 @@ def _repeatable(nodes: StepNodes) -> Any:
     return graph_def
 
 
-def _initial(graph: Any, node: Any, number: int) -> Any:
+def _make_initial_op(graph: Any, node: Any, number: int) -> Any:
     """Return the op that gives a variable its first values, other ones for each `number` of a variable."""
     handle = graph.get_tensor_by_name(f"{node.name}:0")
     dtype = tf.as_dtype(node.attr["dtype"].type)
-    shape = _static(declared_shape(node))
+    shape = _require_static(declared_shape(node))
     if dtype.is_floating:
         # Not negative: nothing says which variables are second moments or variances, whose roots are taken.
         high = min(_LARGEST, 1 / math.prod(shape[:-1]))
@@ -256,7 +256,7 @@ def _initial(graph: Any, node: Any, number: int) -> Any:
     return tf.raw_ops.Assign(ref=handle, value=value).op
 
 
-def _static(shape: Shape) -> tuple[int, ...]:
+def _require_static(shape: Shape) -> tuple[int, ...]:
     return tuple(max(1, d) for d in shape or ())
 
 
@@ -314,7 +314,9 @@ def use_batch(step: RunnableStep, batch: Batch | None) -> RunnableStep:
         feed = feeds.get(name.removesuffix(":0"))
         if feed is None:
             raise InputError.build(
-                f"no feed is named {shown(name)}", where=origin, remedy=f"name arrays as the feeds are: {_names(feeds)}"
+                f"no feed is named {shown(name)}",
+                where=origin,
+                remedy=f"name arrays as the feeds are: {_join_names(feeds)}",
             )
         is_text = feed.dtype == "object"
         # Reals may be rounded to a type that no file can hold, since it is not numpy's own.
@@ -341,7 +343,7 @@ def use_batch(step: RunnableStep, batch: Batch | None) -> RunnableStep:
             check(name, array.shape, array.dtype)
     if not named_arrays:
         raise InputError.build(
-            "there is no array", where=origin, remedy=f"name arrays as the feeds are: {_names(feeds)}"
+            "there is no array", where=origin, remedy=f"name arrays as the feeds are: {_join_names(feeds)}"
         )
     arrays = {}
     for full, array in named_arrays.items():
@@ -354,7 +356,7 @@ def use_batch(step: RunnableStep, batch: Batch | None) -> RunnableStep:
     return UserBatchStep(step=step, arrays=arrays, origin=origin)
 
 
-def _names(feeds: Mapping[str, FeedValues]) -> str:
+def _join_names(feeds: Mapping[str, FeedValues]) -> str:
     names = [shown(name) for name in feeds]
     if not names:
         return "the step has none, so leave the batch out"
@@ -419,7 +421,7 @@ def refuse_empty_tables(nodes: StepNodes, program: Any, source: str, started: Ma
                     if n.op.startswith(_FILLS) and producer(n.input[0].partition(":")[0]) == node.name
                 )
                 fill = next(fills, None)
-                needed = needed_names(by_name, [fill.name]) if fill is not None else ()
+                needed = find_needed_names(by_name, [fill.name]) if fill is not None else ()
                 fed = min((name for name in needed if by_name[name].op.startswith("Placeholder")), default="")
                 why = f"is filled from the feed {shown(fed)}" if fed else "is filled by no op of the graph"
                 raise InputError.build(
@@ -459,7 +461,7 @@ class BatchesEndedError(Exception):
 
 
 @contextmanager
-def counting_batches(had: int, warm: int, requested: tuple[int, str]) -> Iterator[None]:
+def detect_batch_end(had: int, warm: int, requested: tuple[int, str]) -> Iterator[None]:
     """Turn the end of a dataset or queue into a BatchesEndedError; see there."""
     try:
         yield

@@ -77,7 +77,7 @@ def measure_transfers(
             f"calibrate: {pair.one} and {pair.other}: TensorFlow cannot send between them: {shown(error)}",
             remedy="name others",
         ) from error
-    took = _transfers(np.array(watched_passes.samples), np.array(few))
+    took = _compute_transfers(np.array(watched_passes.samples), np.array(few))
     forth, back = (
         Samples(source=near, target=far, sizes=np.array(sizes), alone=took[k], both=took[2], twice=took[3 + k])
         for k, (near, far) in enumerate(((pair.one, pair.other), (pair.other, pair.one)))
@@ -85,7 +85,7 @@ def measure_transfers(
     return forth, back, watched_passes
 
 
-def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
+def _compute_transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
     """Return [5, sizes, passes * repeats] seconds of a transfer from [passes, sizes, 8, repeats] seconds of a link."""
     # Samples of one pass stay side by side.
     seconds = taken.transpose(2, 1, 0, 3).reshape(taken.shape[2], taken.shape[1], -1)
@@ -123,29 +123,29 @@ class _TransferChains:
                 "twice there": [(one, other)] * 2, "twice back": [(other, one)] * 2}  # fmt: skip
         self.chains: list[Mapping[str, Any]] = []
         for hops in (MANY, FEW):
-            chains = {name: tf.group(*(self._chain(*way, hops) for way in routes)) for name, routes in ways.items()}
-            chains |= {"stays": self._chain(one, one, hops), "stays beyond": self._chain(other, other, hops)}
-            chains["answers"] = self._chain(one, other, hops, empty=True)
+            chains = {name: tf.group(*(self._add_chain(*way, hops) for way in routes)) for name, routes in ways.items()}
+            chains |= {"stays": self._add_chain(one, one, hops), "stays beyond": self._add_chain(other, other, hops)}
+            chains["answers"] = self._add_chain(one, other, hops, empty=True)
             self.chains.append(chains)
 
     def few(self, size: int) -> bool:
         """Return True if tensors of this size are sent FEW times in a chain."""
         self.session.run(self.fill, {self.size: [size // 4]})
-        seconds = [self._took(self.chains[1]["both"]) for _ in range(3)]
+        seconds = [self._time(self.chains[1]["both"]) for _ in range(3)]
         return min(seconds) / FEW * MANY > LONG_S
 
     def row(self, size: int, few: bool) -> Taken:
         """[8, REPEATS] seconds of a link of each of `_KINDS` of chains."""
         self.session.run(self.fill, {self.size: [size // 4]})
         hops = FEW if few else MANY
-        return np.array([[self._took(self.chains[few][kind]) / hops for _ in range(REPEATS)] for kind in _KINDS])
+        return np.array([[self._time(self.chains[few][kind]) / hops for _ in range(REPEATS)] for kind in _KINDS])
 
-    def _took(self, op: Any) -> float:
+    def _time(self, op: Any) -> float:
         began = self.clock()
         self.session.run(op)
         return self.clock() - began
 
-    def _chain(self, source: str, target: str, hops: int, *, empty: bool = False) -> Any:
+    def _add_chain(self, source: str, target: str, hops: int, *, empty: bool = False) -> Any:
         """Build a chain of transfers, each begun when the one before arrived; `empty`: acknowledgements only."""
         arrived: list[Any] = []
         for _ in range(hops):

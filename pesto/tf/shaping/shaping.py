@@ -16,14 +16,14 @@ from pesto.split.geometry import Shape
 from pesto.split.ops.op_types import CLASSES, NEVER_DIVIDED, ONCE
 from pesto.split.typed_graph import RANK, Attribute, Operand, Signature, TypedGraph
 from pesto.tf.importer.importer import build_graph
-from pesto.tf.importer.shapes import known_nodes
+from pesto.tf.importer.shapes import resolve_shapes
 from pesto.tf.nodes import v1_loops
 from pesto.tf.nodes.captured import CapturedStep
 from pesto.tf.nodes.needed_nodes import RESOURCE, BoundedShape, KnownShape, StepNodes, is_known
 from pesto.tf.nodes.shape_inference import READ_ITERATOR
 from pesto.tf.nodes.trip_counts import LOOPS
 from pesto.tf.private import op_def
-from pesto.tf.variables.variables import BRANCHES, Roots, declared_shape, resource_origins
+from pesto.tf.variables.variables import BRANCHES, Roots, declared_shape, find_resource_origins
 from solvers.arrays import bools, ints
 
 MOST = 64
@@ -60,8 +60,8 @@ def shape_of(captured: CapturedStep, graph: Graph, batch: int | None) -> TypedGr
 
     That is loops of TensorFlow 1, reference variables, and loops and branches that take a variable's handle.
     """
-    nodes = known_nodes(captured, batch)
-    if (v1_loops.outermost_loops(nodes) >= 0).any():
+    nodes = resolve_shapes(captured, batch)
+    if (v1_loops.find_outermost_loops(nodes) >= 0).any():
         raise InputError.build(
             "loops of TensorFlow 1 cannot be divided",
             where=captured.source,
@@ -93,11 +93,11 @@ def shape_of(captured: CapturedStep, graph: Graph, batch: int | None) -> TypedGr
 
 def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
     """Return the ops of `graph`, which was built of `nodes`."""
-    signatures = op_signatures(nodes)
+    signatures = make_signatures(nodes)
     number = {signature: k for k, signature in enumerate(dict.fromkeys(signatures))}
     edges = [(p, k, i, slot) for i, inputs in enumerate(nodes.inputs) for slot, (p, k) in enumerate(inputs)]
     src, output, dst, place = np.array(edges, dtype=np.int64).reshape(-1, 4).T
-    root = resource_origins(nodes)
+    root = find_resource_origins(nodes)
     handle = [i for i, of in enumerate(root) if i in of]
     variable = {i: v for v, i in enumerate(handle)}
     uses = [(i, slot, variable[root[p][k]]) for p, k, i, slot in edges if root[p][k] >= 0]
@@ -113,7 +113,7 @@ def shaped(nodes: StepNodes, graph: Graph) -> TypedGraph:
         control_src=ints([p for i, inputs in enumerate(nodes.controls) for p in inputs]),
         control_dst=ints([i for i, inputs in enumerate(nodes.controls) for _ in inputs]),
         handle=ints(handle),
-        tie=ints(tied_variables(signatures, nodes.inputs, uses, len(handle))),
+        tie=ints(find_tied_variables(signatures, nodes.inputs, uses, len(handle))),
         use_op=use_op,
         use_input=use_input,
         use_variable=use_variable,
@@ -136,15 +136,15 @@ def _runs_once(op_type: str) -> bool:
     return bool(definition.is_stateful) and op_type not in _LIKE_PURE and not takes
 
 
-def op_signatures(nodes: StepNodes) -> list[Signature]:
+def make_signatures(nodes: StepNodes) -> list[Signature]:
     """Return [n] the signature of each op, equal ones being one value; a variable's handle has the variable's shape."""
-    values, root = constants(nodes), resource_origins(nodes)
+    values, root = constants(nodes), find_resource_origins(nodes)
     same: dict[Signature, Signature] = {}
     signatures = []
     for i, node in enumerate(nodes.defs):
-        inputs = tuple(_operand(nodes, tensor, values, root) for tensor in nodes.inputs[i])
-        sizes = [_size(nodes, (i, k), values) for k in range(len(nodes.dtypes[i]))]
-        outputs = tuple((shape, _name(dtype)) for (shape, _), dtype in zip(sizes, nodes.dtypes[i], strict=True))
+        inputs = tuple(_to_operand(nodes, tensor, values, root) for tensor in nodes.inputs[i])
+        sizes = [_get_size(nodes, (i, k), values) for k in range(len(nodes.dtypes[i]))]
+        outputs = tuple((shape, _read_name(dtype)) for (shape, _), dtype in zip(sizes, nodes.dtypes[i], strict=True))
         bounded = tuple(dimensions for _, dimensions in sizes)
         # The attributes that the op type defines, without large tensors.
         attributes = {
@@ -159,20 +159,20 @@ def op_signatures(nodes: StepNodes) -> list[Signature]:
     return signatures
 
 
-def _operand(nodes: StepNodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any], root: Roots) -> Operand:
+def _to_operand(nodes: StepNodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any], root: Roots) -> Operand:
     i, k = tensor
     dtype = nodes.dtypes[i][k]
     if dtype == RESOURCE:
         node = nodes.defs[root[i][k]]
         if node.op in _HANDLES:
             shape = declared_shape(node)
-            return Operand(shape if is_known(shape) else None, f"resource:{_name(node.attr['dtype'].type)}")
+            return Operand(shape if is_known(shape) else None, f"resource:{_read_name(node.attr['dtype'].type)}")
     value = values.get(tensor)
-    shape, bounded = _size(nodes, tensor, values)
-    return Operand(shape, _name(dtype), None if value is None else _nested(value.tolist()), bounded)
+    shape, bounded = _get_size(nodes, tensor, values)
+    return Operand(shape, _read_name(dtype), None if value is None else _read_nested(value.tolist()), bounded)
 
 
-def _size(
+def _get_size(
     nodes: StepNodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any]
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
     """Return the shape of a tensor, or its upper bound, and the dimensions of which it is just that."""
@@ -187,17 +187,17 @@ def _size(
     return None, ()
 
 
-def _nested(value: Any) -> Any:
-    return tuple(map(_nested, value)) if isinstance(value, list) else value
+def _read_nested(value: Any) -> Any:
+    return tuple(map(_read_nested, value)) if isinstance(value, list) else value
 
 
-def _name(dtype: int) -> str:
+def _read_name(dtype: int) -> str:
     return tf.as_dtype(dtype % 100).name
 
 
-def _listed(listed: Any) -> Attribute:
+def _read_list(listed: Any) -> Attribute:
     if listed.type:
-        return tuple(map(_name, listed.type))
+        return tuple(map(_read_name, listed.type))
     if listed.s:
         return tuple(s.decode(errors="replace") for s in listed.s)
     if listed.shape:
@@ -210,10 +210,10 @@ _READ: dict[str, Callable[[Any], Attribute]] = {
     "f": lambda value: float(value.f),
     "b": lambda value: bool(value.b),
     "s": lambda value: str(value.s.decode(errors="replace")),
-    "type": lambda value: _name(value.type),
+    "type": lambda value: _read_name(value.type),
     "shape": lambda value: "unknown" if value.shape.unknown_rank else tuple(d.size for d in value.shape.dim),
     "func": lambda value: str(value.func.name),
-    "list": lambda value: _listed(value.list),
+    "list": lambda value: _read_list(value.list),
 }
 """Kind of attribute -> reader of its value."""
 
@@ -247,10 +247,10 @@ def constants(nodes: StepNodes) -> dict[Tensor, Any]:
         if few and definition is not None and not definition.is_stateful:
             folded.append(i)
             evaluated.update((i, k) for k in range(len(nodes.dtypes[i])))
-    return values | _evaluated(nodes, values, folded)
+    return values | _evaluate(nodes, values, folded)
 
 
-def _evaluated(nodes: StepNodes, values_known: dict[Tensor, Any], folded: list[int]) -> dict[Tensor, Any]:
+def _evaluate(nodes: StepNodes, values_known: dict[Tensor, Any], folded: list[int]) -> dict[Tensor, Any]:
     """Evaluate the folded nodes with TensorFlow."""
     if not folded:
         return {}
@@ -274,7 +274,7 @@ def _evaluated(nodes: StepNodes, values_known: dict[Tensor, Any], folded: list[i
     return dict(zip(outputs, values, strict=True))
 
 
-def tied_variables(
+def find_tied_variables(
     signatures: Sequence[Signature], inputs: Sequence[Sequence[tuple[int, int]]], uses: Sequence[Use], variables: int
 ) -> list[int]:
     """Return [v] the least of the variables that each lies like; only variables of one shape lie alike.
@@ -351,7 +351,7 @@ class _UpdateFlow:
         visited, left = set(reads), list(reads)
         while left:
             after = self.readers[left.pop()]
-            if not after or not all(op in self.written_by or self._elementwise(op, shape) for op in after):
+            if not after or not all(op in self.written_by or self._is_elementwise(op, shape) for op in after):
                 return False
             more = {op for op in after if op not in self.written_by} - visited
             visited |= more
@@ -369,13 +369,11 @@ class _UpdateFlow:
                         read = self.read_of.get(p)
                         if read is not None and read != v and self.shape[read] == shape:
                             pairs.add((v, read))
-                        elif read is None and p not in visited and self._elementwise(p, shape):
+                        elif read is None and p not in visited and self._is_elementwise(p, shape):
                             visited.add(p)
                             left.append(p)
         return pairs
 
-    def _elementwise(self, op: int, shape: Shape | None) -> bool:
+    def _is_elementwise(self, op: int, shape: Shape | None) -> bool:
         signature = self.signatures[op]
-        return signature.type in CLASSES["elementwise"] and all(
-            output_shape == shape for output_shape, _ in signature.outputs
-        )
+        return signature.type in CLASSES["elementwise"] and all(output == shape for output, _ in signature.outputs)

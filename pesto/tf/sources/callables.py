@@ -44,7 +44,7 @@ def step_object(reference: str) -> Any:
     if added:
         sys.path.insert(0, folder)
     try:
-        with _one_line_errors(reference, "importing it"):
+        with _shorten_errors(reference, "importing it"):
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError.build(
@@ -69,7 +69,7 @@ def step_object(reference: str) -> Any:
             )
         _check_arguments(step, reference)
         report_phase(f"calling {shown(reference)}")
-        with _one_line_errors(reference, "calling it"):
+        with _shorten_errors(reference, "calling it"):
             step = step()
     return step
 
@@ -158,7 +158,7 @@ def _check_arguments(function: Any, reference: str) -> None:
 
 
 @contextmanager
-def _one_line_errors(reference: str, act: str) -> Iterator[None]:
+def _shorten_errors(reference: str, act: str) -> Iterator[None]:
     """Turn whatever the user's code raises into one line."""
     try:
         yield

@@ -27,13 +27,13 @@ def keras_step(
     the batch (`pesto.tf.pipelined`). Raise InputError when the model is not compiled or not built.
     """
     check_compiled(model)
-    name = _name(model)
+    name = _label(model)
     default = tf.distribute.get_strategy()
     if data is None and not getattr(model, "inputs", None):
         raise InputError.build(
             f"keras {name}: its inputs are unknown", remedy="add an Input layer, or give (model, (x, y))"
         )
-    batch_specs = _fitted_specs(model, batch) if data is None else _specs(model, data, batch)
+    batch_specs = _make_fitted_specs(model, batch) if data is None else _make_specs(model, data, batch)
     if is_keras_2(model):
         where = f"keras {model.name}"
         if cut is not None:
@@ -66,11 +66,11 @@ def check_compiled(model: Any) -> None:
     """Raise InputError for a model that is not compiled."""
     if not getattr(model, "_is_compiled" if is_keras_2(model) else "compiled", False):
         raise InputError.build(
-            f"keras {_name(model)}: the model is not compiled", remedy="call model.compile(optimizer, loss) first"
+            f"keras {_label(model)}: the model is not compiled", remedy="call model.compile(optimizer, loss) first"
         )
 
 
-def _name(model: Any) -> str:
+def _label(model: Any) -> str:
     return str(getattr(model, "name", type(model).__name__))
 
 
@@ -79,12 +79,12 @@ def is_keras_2(model: Any) -> bool:
     return any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(model).__mro__)
 
 
-def _fitted_specs(model: Any, batch: int | None) -> Any:
+def _make_fitted_specs(model: Any, batch: int | None) -> Any:
     """Specs of the (x, y) that `fit` expects; of a Keras 2 model without a loss x, as its loss is in the model."""
-    inputs = _like(model, "input", batch)
+    inputs = _make_specs_like(model, "input", batch)
     if is_keras_2(model) and not model.loss:
-        return _packed((inputs,))
-    outputs = _like(model, "output", batch)
+        return _pack_batch((inputs,))
+    outputs = _make_specs_like(model, "output", batch)
     loss = getattr(model, "loss", None)
     flat = tf.nest.flatten(outputs)
     if isinstance(loss, dict) and isinstance(outputs, dict):
@@ -113,7 +113,7 @@ def build_variables(model: Any, data: Any) -> None:
             build(data_batch=data)
 
 
-def _specs(model: Any, data: Any, batch: int | None) -> Any:
+def _make_specs(model: Any, data: Any, batch: int | None) -> Any:
     """TensorSpecs in the structure of a batch (arrays, tensors or specs), its first dimension replaced."""
 
     def spec(value: Any) -> tf.TensorSpec:
@@ -129,16 +129,16 @@ def _specs(model: Any, data: Any, batch: int | None) -> Any:
         dtype = sys.modules["tf_keras"].backend.floatx() if real else value.dtype
         return tf.TensorSpec([batch, *value.shape[1:]], dtype)
 
-    return tf.nest.map_structure(spec, _packed(data))
+    return tf.nest.map_structure(spec, _pack_batch(data))
 
 
-def _packed(data: Any) -> Any:
+def _pack_batch(data: Any) -> Any:
     """A batch in the structure in which `fit` hands it on: x alone is in no tuple, unless it is one."""
     parts = tuple(data) if isinstance(data, list | tuple) else (data,)
     return parts[0] if len(parts) == 1 and not isinstance(parts[0], list | tuple) else parts
 
 
-def _like(model: Any, which: str, batch: int | None) -> Any:
+def _make_specs_like(model: Any, which: str, batch: int | None) -> Any:
     """TensorSpecs in the structure of `model.input` or `model.output`."""
     flat = getattr(model, f"{which}s")
     for tensor in flat:

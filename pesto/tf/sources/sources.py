@@ -19,9 +19,9 @@ from pesto.core.graph import Graph, unique_name
 from pesto.core.source import EVERYTHING, Cut, file_source, saved_model_source
 from pesto.tf.importer.importer import build_graph
 from pesto.tf.nodes.captured import CapturedStep, capture_step, redirect_names, replace_branches
-from pesto.tf.nodes.graph_def_bytes import checked_fetches, graph_def_bytes
-from pesto.tf.nodes.inline import called_functions, retrace_inline
-from pesto.tf.nodes.needed_nodes import RESOURCE, needed_names, producer, sinks
+from pesto.tf.nodes.graph_def_bytes import check_fetches, read_graph_def_bytes
+from pesto.tf.nodes.inline import find_called_functions, retrace_inline
+from pesto.tf.nodes.needed_nodes import RESOURCE, find_needed_names, producer, sinks
 from pesto.tf.nodes.shape_inference import READ_ITERATOR, infer_shapes
 from pesto.tf.pipelined.in_micro_batches import convert_control_flow, in_micro_batches
 from pesto.tf.placement_refusals import (
@@ -90,7 +90,7 @@ def from_graph_def_file(path: Path, fetches: Sequence[str] = (), batch: int | No
 
 def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") -> CapturedStep:
     """Return `from_v1` before it becomes a `Graph`. Raise InputError for a fetch that the graph lacks."""
-    names = checked_fetches(fetches, {op.name: len(op.outputs) for op in graph.get_operations()}, source)
+    names = check_fetches(fetches, {op.name: len(op.outputs) for op in graph.get_operations()}, source)
     return capture_step(graph.as_graph_def(add_shapes=True), names, source)
 
 
@@ -149,7 +149,7 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     # Ops inside called functions cannot be placed by pesto.apply, so the function is traced once more with nested
     # functions run as plain Python. Where the user's code does not allow that, their bodies are inlined in the
     # GraphDef.
-    step, calls = capture_func_graph(graph, label), called_functions(graph)
+    step, calls = capture_func_graph(graph, label), find_called_functions(graph)
     again = retrace_inline(traceable, arguments) if calls else None
     return replace(step if again is None else capture_func_graph(again, label), calls=calls)
 
@@ -169,13 +169,13 @@ def capture_func_graph(graph: Any, source: str) -> CapturedStep:
         value: Any = values.get(node.name) if node.op == "Placeholder" else None
         shape = handle_shape(value) if hasattr(value, "numpy") and value.dtype == tf.resource else None
         if shape is not None:
-            handle = _handle(node.name, "VarHandleOp", unique_name(variable_name(value) or node.name, taken))
+            handle = _make_handle(node.name, "VarHandleOp", unique_name(variable_name(value) or node.name, taken))
             handle.attr["dtype"].type = shape[0]
             handle.attr["shape"].shape.CopyFrom(shape[1])
             node.CopyFrom(handle)
     outputs = [t.op.name for t in graph.outputs if t is not None]
     effects = [op.name for op in graph.control_outputs]
-    names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
+    names = check_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
     divided = divide_branches(graph_def, undivided=outputs)
     if divided:
         replace_branches(graph_def, divided)
@@ -190,14 +190,14 @@ def capture_func_graph(graph: Any, source: str) -> CapturedStep:
     for node in step.graph_def.node:
         reads = readers.get(node.name)
         if reads and all(reader.op in READ_ITERATOR for reader in reads):
-            handle = _handle(node.name, "IteratorV2", node.name)
+            handle = _make_handle(node.name, "IteratorV2", node.name)
             for name in ("output_types", "output_shapes"):
                 handle.attr[name].CopyFrom(reads[0].attr[name])
             node.CopyFrom(handle)
     return replace(step, function=True, divisions=divided)
 
 
-def _handle(name: str, op: str, shared_name: str) -> Any:
+def _make_handle(name: str, op: str, shared_name: str) -> Any:
     handle = node_def_pb2.NodeDef(name=name, op=op)
     handle.attr["shared_name"].s = shared_name.encode()
     handle.attr["container"].s = b""
@@ -232,20 +232,20 @@ def capture_saved_model(folder: Path, signature: str | None = None) -> CapturedS
         loaded = tf.saved_model.load(str(folder))
         signatures = dict(loaded.signatures)
     except Exception as error:  # a damaged SavedModel raises anything
-        program = saved_program(folder)
+        program = find_meta_graph(folder)
         if program is None:
             raise InputError.build(
                 f"not a SavedModel that loads: {describe_exception(error)}", where=where, remedy="export it again"
             ) from error
         _log.warning("%s: TensorFlow does not load it (%s); its graph is planned", where, describe_exception(error))
-        chosen = _signature(sorted(program.signature_def), signature, where)
+        chosen = _choose_signature(sorted(program.signature_def), signature, where)
         ends = {tensor.name.partition(":")[0] for tensor in program.signature_def[chosen].outputs.values()}
         return capture_graph_def(program.graph_def, sorted(ends), saved_model_source(where, chosen))
-    chosen = _signature(sorted(signatures), signature, where)
+    chosen = _choose_signature(sorted(signatures), signature, where)
     return capture_func_graph(signatures[chosen].graph, saved_model_source(where, chosen))
 
 
-def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
+def _choose_signature(names: Sequence[str], wanted: str | None, where: str) -> str:
     """Return the signature to plan: the wanted one, the only one, or the default one, with a warning of the others."""
     default, listed = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY, ", ".join(map(shown, names))
     if not names:
@@ -278,7 +278,7 @@ def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Ca
     inferred = infer_shapes(graph_def)
     if not fetches:
         check_sinks(inferred, source)
-    names = checked_fetches(
+    names = check_fetches(
         fetches if fetches and tuple(fetches) != EVERYTHING else sinks(inferred),
         {node.name: len(node.attr["_output_shapes"].list.shape) for node in inferred.node},
         source,
@@ -291,7 +291,7 @@ def check_sinks(graph_def: Any, source: str) -> None:
     """Raise InputError for several ops that nothing reads; name them with the greatest first, those of savers last."""
     unread, by_name = sinks(graph_def), {node.name: node for node in graph_def.node}
     if len(unread) > 1:
-        leads = {name: needed_names(by_name, [name]) for name in unread[:_RANKED]}
+        leads = {name: find_needed_names(by_name, [name]) for name in unread[:_RANKED]}
         rank = {name: (any(by_name[op].op in _SAVERS for op in ops), -len(ops)) for name, ops in leads.items()}
         names = [shown(name) for name in sorted(unread, key=lambda name: rank.get(name, (True, 0)))]
         listed = ", ".join([*names[:_LISTED], *([f"{len(names) - _LISTED} more"] if len(names) > _LISTED else [])])
@@ -321,7 +321,7 @@ def refuse_external_ops(graph_def: Any, where: str) -> None:
                 )
 
 
-def saved_program(folder: Path) -> Any:
+def find_meta_graph(folder: Path) -> Any:
     """Return the MetaGraphDef of a SavedModel that is served, or its only one; None where there is none."""
     for name in ("saved_model.pb", "saved_model.pbtxt"):
         model = saved_model_pb2.SavedModel()
@@ -337,11 +337,11 @@ def saved_program(folder: Path) -> Any:
 
 
 def read_graph_def(path: Path) -> Any:
-    """Return the GraphDef in a `.pb` or `.pbtxt` file. Raise what `graph_def_bytes` raises.
+    """Return the GraphDef in a `.pb` or `.pbtxt` file. Raise what `read_graph_def_bytes` raises.
 
     Raise InputError where parsing fails, and in a job for ops that read files (`refuse_external_ops`).
     """
-    data, where = graph_def_bytes(path), shown(path)
+    data, where = read_graph_def_bytes(path), shown(path)
     graph_def = graph_pb2.GraphDef()
     try:
         if path.suffix == ".pbtxt":

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.tf.nodes.captured import copy_node
-from pesto.tf.nodes.inline import CALLS, called_names, reachable_functions
+from pesto.tf.nodes.inline import CALLS, find_called_names, reachable_functions
 from pesto.tf.nodes.needed_nodes import RESOURCE, Signatures, producer
 from pesto.tf.private import op_def
 from pesto.tf.variables.variables import FLOW, READS, FunctionEffects
@@ -129,8 +129,8 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
     Raise UndividableError for state other than that of variables, and for ops that return a variable's handle.
     """
     slot = dict(zip((a.name for a in function.signature.input_arg), slots, strict=True))
-    nodes, results = _without_passes(function)
-    effects_by_node: dict[str, frozenset[int]] = {}
+    nodes, results = _bypass_identities(function)
+    effects_of: dict[str, frozenset[int]] = {}
     plain: dict[str, int] = {}
     effects = set()
     for name, node in nodes.items():
@@ -141,14 +141,12 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
         if node.op == "ReadVariableOp":
             plain[name] = taken[0]
         elif taken:
-            effects_by_node[name] = frozenset(taken.values())
+            effects_of[name] = frozenset(taken.values())
             written = (node.op not in READS if node.op not in (*FLOW, *CALLS) else
                        any(bodies.fate(node, k).written for k in taken))  # fmt: skip
             if written:
                 effects.add(name)
-    branch = BranchFunction(
-        function, bodies.signatures, nodes, results, slot, effects_by_node, frozenset(effects), plain
-    )
+    branch = BranchFunction(function, bodies.signatures, nodes, results, slot, effects_of, frozenset(effects), plain)
     behind: dict[int, list[set[str]]] = {}
     for change in effects:
         ancestors, stack = {change}, [change]
@@ -157,15 +155,15 @@ def analyse(function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionE
                 if other in nodes and other not in ancestors:
                     ancestors.add(other)
                     stack.append(other)
-        for variable in effects_by_node[change]:
+        for variable in effects_of[change]:
             behind.setdefault(variable, []).append(ancestors)
     # A read that is not an ancestor of every change of its variable may have to see a changed value, so it must stay
     # with the variable; all others read the value from before the branch and can move.
     late = {name for name, of in plain.items() if not all(name in ancestors_of for ancestors_of in behind.get(of, ()))}
-    effects_by_node |= {name: frozenset([plain.pop(name)]) for name in late}
+    effects_of |= {name: frozenset([plain.pop(name)]) for name in late}
     for name, node in nodes.items():
         inputs = [source_node(text) for text in node.input if text[0] != "^"]
-        own = effects_by_node.get(name, frozenset[int]())
+        own = effects_of.get(name, frozenset[int]())
         branch.needs[name] = own.union(*(branch.needs[i] for i in inputs if i in branch.needs))
         argument_sizes = {f"{slot[i]}": sizes[slot[i]] for i in inputs if i in slot}
         large = [number for number, elements in argument_sizes.items() if elements is None or elements > SMALL]
@@ -181,7 +179,7 @@ def _refuse(node: Any, bodies: FunctionEffects) -> None:
         raise UndividableError(node.name)
     for inner in [node, *(n for f in reachable_functions([node], library).values() for n in f.node_def)]:
         if inner.op in (*FLOW, *CALLS) or inner.op in library:
-            if any(name not in library for name in called_names(inner)):
+            if any(name not in library for name in find_called_names(inner)):
                 raise UndividableError(node.name)
             continue
         definition = op_def(inner.op)
@@ -190,7 +188,7 @@ def _refuse(node: Any, bodies: FunctionEffects) -> None:
             raise UndividableError(node.name)
 
 
-def _without_passes(function: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _bypass_identities(function: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the function's nodes by name, each behind its inputs, and its results; IdentityN is bypassed."""
     passes = {n.name: n for n in function.node_def if n.op == _TOGETHER}
     if any(text[0] == "^" for node in passes.values() for text in node.input):
@@ -265,6 +263,7 @@ class VariableParts:
 
     def settle(self) -> bool:
         """Find the parts; return False where there is only one."""
+        # Variables that one change needs or holds belong to one part, in every branch.
         changed: set[int] = set()
         for branch in self.branches:
             for effect in branch.effects:
@@ -284,11 +283,11 @@ class VariableParts:
                 return False
             results = {self.find(RESULT)} if self.branches[0].results else set()
             self.parts[:] = sorted({self.find(v) for v in changed} | results)
-            self._keep()
+            self._assign_nodes()
             if not self._merge_cycles() and not self._merge_large() and not self._merge_slots():
                 return True
 
-    def _keep(self) -> None:
+    def _assign_nodes(self) -> None:
         """Find the nodes of each part, the tensors that several parts share, and the order among parts."""
         self.kept.clear()
         self.order.clear()
@@ -331,7 +330,7 @@ class VariableParts:
         after: dict[int, set[int]] = {part: set() for part in self.parts}
         for a, b in self.order:
             after[a].add(b)
-        reach = {part: _reached(after, part) for part in self.parts} if self.order else {}
+        reach = {part: _find_reached(after, part) for part in self.parts} if self.order else {}
         joined = False
         for a, b in list(self.order):
             if a in reach[b]:
@@ -366,7 +365,7 @@ class VariableParts:
         return joined
 
 
-def _reached(after: Mapping[int, set[int]], start: int) -> set[int]:
+def _find_reached(after: Mapping[int, set[int]], start: int) -> set[int]:
     visited: set[int] = set()
     stack = [start]
     while stack:

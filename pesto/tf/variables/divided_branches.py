@@ -92,8 +92,8 @@ def divide_branch(
         inputs = data_inputs(node)[1:]
         slots = [inputs.index(text) for text in inputs]
         branches = []
-        for name in _functions(node):
-            function, inner = _with_divided(library[name], slots, sizes, bodies, library)
+        for name in _list_functions(node):
+            function, inner = _divide_inner(library[name], slots, sizes, bodies, library)
             new_functions += inner
             branches.append(analyse(function, slots, sizes, bodies))
     except (UndividableError, KeyError):
@@ -111,14 +111,14 @@ def divide_branch(
     )  # fmt: skip
 
 
-def _functions(node: Any) -> list[str]:
+def _list_functions(node: Any) -> list[str]:
     """Return the names of a branch op's functions, in the order of its branches."""
     if node.op == "Case":
         return [function.name for function in node.attr["branches"].list.func]
     return [node.attr[attr].func.name for attr in _BRANCHES]
 
 
-def _with_divided(
+def _divide_inner(
     function: Any, slots: Sequence[int], sizes: Sizes, bodies: FunctionEffects, library: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
     """Return a function with its inner branch ops divided, renamed, and new functions; itself without any."""
@@ -147,10 +147,10 @@ def _with_divided(
     for node in function.node_def:
         for new_node in inner[node.name].nodes if node.name in inner else [node]:
             new = copy_node(new_node)
-            new.input[:] = _redirected(new_node.input, inner)
+            new.input[:] = _redirect_function_inputs(new_node.input, inner)
             copy.node_def.append(new)
     for name, text in function.ret.items():
-        copy.ret[name] = _redirected([text], inner)[0]
+        copy.ret[name] = _redirect_function_inputs([text], inner)[0]
     for name, node_name in function.control_ret.items():
         if node_name in inner:
             del copy.control_ret[name]
@@ -158,7 +158,7 @@ def _with_divided(
     return copy, [f for division in inner.values() for f in division.functions]
 
 
-def _redirected(inputs: Sequence[str], inner: Mapping[str, BranchDivision]) -> list[str]:
+def _redirect_function_inputs(inputs: Sequence[str], inner: Mapping[str, BranchDivision]) -> list[str]:
     """Return as `redirect_inputs`, for inputs as a function names them (node:output:k)."""
     plain = [
         f"{source_node(t)}:{t.rpartition(':')[2]}" if t[0] != "^" and source_node(t) in inner else t for t in inputs
@@ -182,8 +182,8 @@ class _DivisionWriter:
     def division(self) -> BranchDivision:
         """Return the nodes and functions that replace the branch op."""
         node, parts = self.parts.node, self.parts
-        nodes = [self._shared()] if any(parts.users) else []
-        ends = {part: self._part(number, part) for number, part in enumerate(parts.parts)}
+        nodes = [self._make_shared()] if any(parts.users) else []
+        ends = {part: self._make_part(number, part) for number, part in enumerate(parts.parts)}
         # A control edge of the branch between changes in two parts becomes an edge between the branch ops of the parts.
         for a, b in sorted(parts.order):
             ends[b].input.append(f"^{ends[a].name}")
@@ -211,16 +211,16 @@ class _DivisionWriter:
         return BranchDivision(
             nodes=(*self.reads.values(), *ordered.values()),
             functions=tuple(self.functions),
-            outputs=tuple(self._tensor(results, "output", k) for k in range(len(parts.branches[0].results))),
+            outputs=tuple(self._get_tensor(results, "output", k) for k in range(len(parts.branches[0].results))),
             # A branch that TensorFlow takes apart may be done before its inputs are there, so later changes of a
             # variable wait for the reads themselves.
             ends=tuple(end.name for end in (*ends.values(), *self.reads.values())),
         )
 
-    def _tensor(self, node: str, output: str, k: int) -> str:
+    def _get_tensor(self, node: str, output: str, k: int) -> str:
         return f"{node}:{output}:{k}" if self.in_function else f"{node}:{k}"
 
-    def _shared(self) -> Any:
+    def _make_shared(self) -> Any:
         """Return the branch op that computes tensors for several parts, zeros for those of other branches."""
         branches = self.parts.branches
         functions, shapes = [], []
@@ -232,12 +232,12 @@ class _DivisionWriter:
                 shapes.append(branch.shape(text))
                 for function in functions:
                     function.add_result(len(shapes), text, branch)
-        op = self._node(SHARED, functions, {})
+        op = self._make_node(SHARED, functions, {})
         for attr in ("output_shapes", "_output_shapes"):
             op.attr[attr].list.shape.extend(shapes)
         return op
 
-    def _part(self, number: int, part: int) -> Any:
+    def _make_part(self, number: int, part: int) -> Any:
         parts, number_of = self.parts, itertools.count()
         texts = [{text: next(number_of) for text in users} for users in parts.users]
         functions = [PartFunction.of(parts, b, parts.kept[part, b], part, of) for b, of in enumerate(texts)]
@@ -246,13 +246,13 @@ class _DivisionWriter:
             for k, text in enumerate(function.branch.results):
                 function.add_result(k, text, function.branch)
         dtypes = {k: branch.dtype(t) for branch, of in zip(parts.branches, texts, strict=True) for t, k in of.items()}
-        op = self._node(f"{PART}_{number}", functions, dtypes)
+        op = self._make_node(f"{PART}_{number}", functions, dtypes)
         for attr in ("output_shapes", "_output_shapes"):
             if has_results and attr in parts.node.attr:
                 op.attr[attr].CopyFrom(parts.node.attr[attr])
         return op
 
-    def _node(self, name: str, functions: list["PartFunction"], dtypes: Mapping[int, int]) -> Any:
+    def _make_node(self, name: str, functions: list["PartFunction"], dtypes: Mapping[int, int]) -> Any:
         """Return a branch op that calls the functions, one a branch; `dtypes` are those of the shared tensors."""
         node, inputs = self.parts.node, data_inputs(self.parts.node)
         slots = sorted({s for f in functions for s in f.slots})
@@ -269,12 +269,12 @@ class _DivisionWriter:
                 read.name = f"{node.name}/{READ}_{v}"
                 read.input[:] = [inputs[1 + v], *(text for text in node.input if text[0] == "^")]
                 self.reads[v] = read
-            new_node.input.append(self._tensor(self.reads[v].name, "value", 0))
-        new_node.input.extend(self._tensor(f"{node.name}/{SHARED}", "output", v) for v in values)
+            new_node.input.append(self._get_tensor(self.reads[v].name, "value", 0))
+        new_node.input.extend(self._get_tensor(f"{node.name}/{SHARED}", "output", v) for v in values)
         taken = [(v, reads[v].attr["dtype"].type) for v in sorted(reads)]
         targets = [new_node.attr[attr].func for attr in _BRANCHES] if node.op == "If" else None
         # A Case may name a function for several of its branches.
-        before = _functions(node)
+        before = _list_functions(node)
         for b, (old, function) in enumerate(zip(before, functions, strict=True)):
             function_name = f"{old}_{name}" if old not in before[:b] else f"{old}_{name}_{b}"
             definition = function.finish(function_name, slots, taken, [(v, dtypes[v]) for v in values])

@@ -42,20 +42,20 @@ class HandleHolders:
             if (swap := swaps.get(id(private.handle_of(variable)))) is not None:
                 private.set_handle(variable, swap[1])
         for function in self.functions:
-            captured = private.captured_inputs(function)
+            captured = private.get_captured_inputs(function)
             if any(id(c) in swaps for c in captured):
-                function.set_external_captures([_swapped(c, swaps) for c in captured])
+                function.set_external_captures([_swap(c, swaps) for c in captured])
         for graph in self.graphs:
             replace_captures(graph, swaps)
-        _link(self.tapes, swaps)
+        _link_tapes(self.tapes, swaps)
 
 
 def find_holders() -> HandleHolders:
     """Return all holders in this process, in one slow pass over its objects."""
-    kinds = (*private.holder_kinds(), tf.GradientTape)
+    kinds = (*private.get_holder_classes(), tf.GradientTape)
     by_kind: tuple[list[Any], ...] = tuple([] for _ in kinds)
     # By id: isinstance would ask lazy modules and dead proxies for their class, and some classes have no hash.
-    place = {id(kind): by_kind[k] for k, base in enumerate(kinds) for kind in _family(base)}
+    place = {id(kind): by_kind[k] for k, base in enumerate(kinds) for kind in _find_family(base)}
     # TensorFlow keeps no registry of functions and graphs that captured a handle; the garbage collector's list is the
     # only complete one.
     for thing in gc.get_objects():
@@ -65,14 +65,14 @@ def find_holders() -> HandleHolders:
     return HandleHolders(variables=variables, functions=functions, graphs=graphs, tapes=tapes)
 
 
-def captured_by_dataset(functions: Sequence[Any], handles: Sequence[Any]) -> tuple[Any, Any] | None:
+def find_dataset_capture(functions: Sequence[Any], handles: Sequence[Any]) -> tuple[Any, Any] | None:
     """Return a function of a tf.data pipeline and one of `handles` that it captured; None when there is none.
 
     The pipeline itself keeps the handle too, out of reach of Python.
     """
     handle_by_id = {id(h): h for h in handles}
     for function in functions:
-        captured = [handle_by_id[id(c)] for c in private.captured_inputs(function) if id(c) in handle_by_id]
+        captured = [handle_by_id[id(c)] for c in private.get_captured_inputs(function) if id(c) in handle_by_id]
         if captured and private.runs_in_data(function):
             return function, captured[0]
     return None
@@ -81,12 +81,12 @@ def captured_by_dataset(functions: Sequence[Any], handles: Sequence[Any]) -> tup
 def replace_captures(graph: Any, swaps: Swaps) -> None:
     """Replace old handles among the captures of a FuncGraph, traced or being traced, by new ones."""
     if any(id(outer) in swaps for outer, _ in graph.captures):
-        pairs = [(_swapped(outer, swaps), inner) for outer, inner in graph.captures]
+        pairs = [(_swap(outer, swaps), inner) for outer, inner in graph.captures]
         graph.function_captures.reset_captures(*zip(*pairs, strict=True))
         list(graph.captures)  # reading it drops the cached list, and the old handles with it
 
 
-def _link(tapes: Sequence[Any], swaps: Swaps) -> None:
+def _link_tapes(tapes: Sequence[Any], swaps: Swaps) -> None:
     """Make open gradient tapes, which watched the old handles, follow the new ones."""
     new = {id(handle): (old, handle) for old, handle in swaps.values()}
     linked: dict[int, tuple[Any, Any]] = {}
@@ -99,12 +99,12 @@ def _link(tapes: Sequence[Any], swaps: Swaps) -> None:
         private.record_identity(old, handle)
 
 
-def _swapped(handle: Any, swaps: Swaps) -> Any:
+def _swap(handle: Any, swaps: Swaps) -> Any:
     return swaps[id(handle)][1] if id(handle) in swaps else handle
 
 
-def _family(base: type) -> Iterator[type]:
+def _find_family(base: type) -> Iterator[type]:
     yield base
     below: list[type] = type.__subclasses__(base)
     for kind in below:
-        yield from _family(kind)
+        yield from _find_family(kind)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from pesto.tf.nodes.needed_nodes import StepNodes
-from pesto.tf.nodes.v1_loops import closes_loop, outermost_loops
+from pesto.tf.nodes.v1_loops import closes_loop, find_outermost_loops
 from pesto.tf.variables.variables import Touch, touches
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
@@ -28,7 +28,7 @@ from solvers.compiled.kernels import routine
 _WORD = 62
 
 
-def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None) -> list[tuple[int, int]]:
+def find_hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None) -> list[tuple[int, int]]:
     """Return (before, after) indices of the control edges that order all touches of each variable; none is redundant.
 
     A v1 loop is one step here, as in `v1_loops.fold_loops`: ops of one loop get no edge, and an edge into or out of a
@@ -40,7 +40,7 @@ def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None
     touched = [accesses for accesses in uses.values() if len(accesses) > 1 and any(t.writes for t in accesses)]
     if not touched:
         return []
-    loop = outermost_loops(nodes)
+    loop = find_outermost_loops(nodes)
     leader, step_of = np.unique(np.where(loop >= 0, loop, np.arange(len(loop))), return_inverse=True)
     tails: list[int] = []
     heads: list[int] = []
@@ -51,26 +51,26 @@ def hazard_edges(nodes: StepNodes, uses: Mapping[int, list[Touch]] | None = None
     src, dst = step_of[np.array(tails, dtype=np.int64)], step_of[np.array(heads, dtype=np.int64)]
     src, dst = src[src != dst], dst[src != dst]
     step = step_of.tolist()
-    order = _order(len(leader), src, dst, [w for accesses in touched for w in _view_reads_first(accesses, step)])
+    order = _order_steps(len(leader), src, dst, [w for accesses in touched for w in _find_view_reads(accesses, step)])
     if len(order) < len(leader):  # folding closed a cycle, which the Graph will print
         return []
     rank = rank_of(order)
     # In ranks every edge leads upwards, so edges along the ranks cannot close a cycle.
     place = rank[step_of].tolist()
-    hazards = sorted({pair for accesses in touched for pair in _hazard_pairs(accesses, place)})
+    hazards = sorted({pair for accesses in touched for pair in _find_hazard_pairs(accesses, place)})
     pairs = np.array(hazards, dtype=np.int64).reshape(-1, 2)
     # Of the pairs, those remain that no other path of edges and pairs implies.
     tail, head = np.concatenate([rank[src], pairs[:, 0]]), np.concatenate([rank[dst], pairs[:, 1]])
     offset, edge = adjacency(len(leader), tail)
     ours = edge >= len(src)
-    implied = _implied(offset, head[edge], ours, np.unique(pairs[:, 1]))
+    implied = _find_implied(offset, head[edge], ours, np.unique(pairs[:, 1]))
     edges = pairs[np.sort(edge[ours & ~implied]) - len(src)]
     last = np.zeros(len(leader), dtype=np.int64)
     np.maximum.at(last, step_of, np.arange(len(loop)))
     return [(int(leader[order[a]]), int(last[order[b]])) for a, b in edges.tolist()]
 
 
-def _view_reads_first(accesses: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:
+def _find_view_reads(accesses: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:
     """Yield (reader, writer): steps that read a view, each before the first update after the view was taken."""
     writers = sorted({step_of[t.op] for t in accesses if t.writes})
     for t in accesses:
@@ -81,7 +81,7 @@ def _view_reads_first(accesses: list[Touch], step_of: list[int]) -> Iterator[tup
                 yield reader, first
 
 
-def _order(count: int, src: Ints, dst: Ints, wishes: list[tuple[int, int]]) -> Ints:
+def _order_steps(count: int, src: Ints, dst: Ints, wishes: list[tuple[int, int]]) -> Ints:
     """Return the topological order nearest to the steps' own in which wishes hold, unless they block all steps."""
     if not wishes and (src < dst).all():
         return np.arange(count)
@@ -113,7 +113,7 @@ def _order(count: int, src: Ints, dst: Ints, wishes: list[tuple[int, int]]) -> I
     return np.array(order, dtype=np.int64)
 
 
-def _hazard_pairs(accesses: list[Touch], place: list[int]) -> Iterator[tuple[int, int]]:
+def _find_hazard_pairs(accesses: list[Touch], place: list[int]) -> Iterator[tuple[int, int]]:
     """Yield (before, after) ranks: reads between two updates are after the one and before the other."""
     writes: dict[int, bool] = {}
     for t in accesses:
@@ -130,7 +130,7 @@ def _hazard_pairs(accesses: list[Touch], place: list[int]) -> Iterator[tuple[int
 
 
 @routine
-def _implied(offset: Ints, head: Ints, ours: Bools, targets: Ints) -> Bools:
+def _find_implied(offset: Ints, head: Ints, ours: Bools, targets: Ints) -> Bools:
     """Return [edges] True for implied edges of ours; reachability of 62 targets at a time, a bit each."""
     implied = np.zeros(len(head), dtype=np.bool_)
     bit = np.zeros(len(offset) - 1, dtype=np.int64)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from pesto.core.graph import Variable, unique_name
-from pesto.tf.nodes.inline import CALLS, called_names
+from pesto.tf.nodes.inline import CALLS, find_called_names
 from pesto.tf.nodes.needed_nodes import RESOURCE, TRAVELS_NOT, Shape, Signatures, StepNodes
 
 _REF_VARIABLES = ("VariableV2", "Variable", "TemporaryVariable")
@@ -44,7 +44,7 @@ Roots = list[tuple[int, ...]]
 """[n] For each output of a node, the node that made the handle in it; -1 where it is no resource."""
 
 
-def resource_origins(nodes: StepNodes) -> Roots:
+def find_resource_origins(nodes: StepNodes) -> Roots:
     """Return the origin of each resource, through identities, switches, and loops (output k is argument k)."""
     origins: Roots = []
     for i, dtypes in enumerate(nodes.dtypes):
@@ -83,7 +83,7 @@ def shared_key(node: Any) -> tuple[bytes, bytes]:
     return node.attr["container"].s, node.name.encode() if name in (b"", _ANONYMOUS) else name
 
 
-def named_variables(nodes: StepNodes) -> tuple[tuple[Variable, ...], list[int]]:
+def find_variables(nodes: StepNodes) -> tuple[tuple[Variable, ...], list[int]]:
     """Return the variables of a step, and [n] the index of the variable that each node makes, or -1."""
     place: dict[tuple[bytes, bytes], int] = {}
     variables: list[Variable] = []
@@ -183,7 +183,7 @@ class FunctionEffects:
             if slot == 0:  # what chooses the branch
                 return ResourceEffect(written=False)
             # Combine the effects of functions of which one runs; without any, the resource counts as written.
-            fates = [self.of(name, slot - 1, depth) for name in called_names(node)]
+            fates = [self.of(name, slot - 1, depth) for name in find_called_names(node)]
             return ResourceEffect(
                 not fates or any(f.written for f in fates), frozenset().union(*(f.outputs for f in fates))
             )
@@ -213,6 +213,7 @@ class FunctionEffects:
                 tensor = function.ret.get(result.name, "")
                 uses.results.setdefault(tensor, []).append(k)
                 uses.outputs.setdefault(tensor.partition(":")[0], set()).add(tensor)
+        # A depth-first search through the ops that pass the resource on.
         visited = {function.signature.input_arg[argument].name}
         stack, written = list(visited), False
         while stack:
@@ -258,7 +259,7 @@ class Touch(NamedTuple):
 
 def touches(nodes: StepNodes) -> dict[int, list[Touch]]:
     """Return {variable (first op that makes it): the ops that touch it, in the order of `nodes`}."""
-    scan = _Scan(nodes, resource_origins(nodes), FunctionEffects(nodes.signatures))
+    scan = _Scan(nodes, find_resource_origins(nodes), FunctionEffects(nodes.signatures))
     for i in range(len(nodes.defs)):
         scan.visit(i)
     return scan.touched
@@ -290,7 +291,7 @@ class _Scan:
             p, k = tensor
             if self.nodes.dtypes[p][k] == RESOURCE:
                 self._touch_resource(i, slot, self.root[p][k])
-            elif tensor in self._refs and _at(self.nodes.signatures.input_refs(node), slot):
+            elif tensor in self._refs and _get_flag(self.nodes.signatures.input_refs(node), slot):
                 taken.append(self._refs[tensor])
                 self._touch(i, dict.fromkeys(taken[-1], i), writes=node.op not in READS)
             elif tensor in self._refs or tensor in self._views:
@@ -303,14 +304,14 @@ class _Scan:
         if not ref_outputs:
             self._plain.add(node.op)
         for k in range(len(self.nodes.dtypes[i])):
-            if _at(ref_outputs, k):
+            if _get_flag(ref_outputs, k):
                 # An update returns the reference it was given first; RefMerge and RefSelect return any of theirs.
                 inputs = taken if node.op.startswith("Ref") else taken[:1]
                 self._refs[i, k] = set().union(*inputs) or {self._variable(i)}
             elif views:
                 shared: dict[int, int] = {}
                 for tensor, view in views:
-                    if _shares(self.nodes, tensor, (i, k)):
+                    if _may_share(self.nodes, tensor, (i, k)):
                         shared = view | shared
                 if shared:
                     self._views[i, k] = shared
@@ -334,11 +335,11 @@ class _Scan:
         return self._shared.setdefault(shared_key(node), i) if node.op in NAMED else i
 
 
-def _at(is_ref: tuple[bool, ...], k: int) -> bool:
+def _get_flag(is_ref: tuple[bool, ...], k: int) -> bool:
     return bool(is_ref) and is_ref[k]
 
 
-def _shares(nodes: StepNodes, argument: Tensor, result: Tensor) -> bool:
+def _may_share(nodes: StepNodes, argument: Tensor, result: Tensor) -> bool:
     """Return True if output `result` may share the buffer of `argument`, an input of its op."""
     (p, q), (i, k) = argument, result
     op = nodes.defs[i].op

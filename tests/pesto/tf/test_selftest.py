@@ -57,7 +57,7 @@ def test_the_private_names_of_this_release_are_as_expected() -> None:
 def test_a_missing_name_is_named_with_the_version(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another release may lack any of them: the error says which, in which version, and what to install."""
     found = getattr(importlib.import_module(f"tensorflow.python.{module}"), name)
-    monkeypatch.setattr(private, "_module", _without(module, name))
+    monkeypatch.setattr(private, "_import_module", _without(module, name))
     self_test.cache_clear()
     with pytest.raises(InputError, match=rf"tensorflow {tf.__version__}.*{name} is missing.*install tensorflow"):
         self_test()
@@ -65,7 +65,7 @@ def test_a_missing_name_is_named_with_the_version(module: str, name: str, monkey
 
 
 def _without(module: str, name: str) -> Any:
-    original = private._module
+    original = private._import_module
 
     class Lacking:
         def __getattr__(self, asked: str) -> Any:
@@ -91,11 +91,11 @@ def _nothing(*args: Any) -> None:
 
 @pytest.mark.parametrize(
     ("module", "part"),
-    [(handles, "replace_captures"), (handles, "_link"), (private, "captured_inputs"), (private, "handle_of")],
+    [(handles, "replace_captures"), (handles, "_link_tapes"), (private, "get_captured_inputs"), (private, "handle_of")],
 )
 def test_a_move_that_leaves_a_holder_behind_is_caught(module: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs, tapes, functions and the variables themselves."""
-    monkeypatch.setattr(module, part, (lambda _: ()) if part == "captured_inputs" else _nothing)
+    monkeypatch.setattr(module, part, (lambda _: ()) if part == "get_captured_inputs" else _nothing)
     self_test.cache_clear()
     with pytest.raises(InputError, match=r"(tf\.function|GradientTape) .* changed"):
         self_test()
@@ -128,4 +128,4 @@ def test_a_renamed_attribute_is_caught(module: str, kind: str, name: str, monkey
 def test_a_missing_module_is_named() -> None:
     """A module that moved gives the same kind of message, not an ImportError."""
     with pytest.raises(InputError, match=r"tensorflow\.python\.no\.such is missing"):
-        private._module("no.such")
+        private._import_module("no.such")

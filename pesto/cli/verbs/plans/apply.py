@@ -142,7 +142,7 @@ def apply_plan(
 
     load_tensorflow()
     from pesto.tf.apply_placement.targets import ApplyOptions
-    from pesto.tf.enforce.rewrite import rewrite_with_report, serialized
+    from pesto.tf.enforce.rewrite import rewrite_with_report, serialize_graph_def
     from pesto.tf.sources.sources import read_graph_def
 
     options, graph_def = ApplyOptions(devices=devices, order=order), read_graph_def(file)
@@ -157,7 +157,7 @@ def apply_plan(
             where=error.where,
             remedy=f"plan this graph with pesto solve, where its sizes are given: {error.remedy}",
         ) from error
-    write_atomic(out, serialized(rewritten.graph_def, text=out.suffix == ".pbtxt"))
+    write_atomic(out, serialize_graph_def(rewritten.graph_def, text=out.suffix == ".pbtxt"))
     placement, edits, findings = rewritten.placement, rewritten.edits, rewritten.findings
     count = Counter(edits.device[name] for name in placement.graph.names if name in edits.device)
     return {
@@ -214,9 +214,9 @@ def apply_split(
     """
     workers, host = _split_devices(devices, split.devices)
     partition = partition_split(split, step, workers, host)
-    from pesto.tf.enforce.rewrite import serialized
+    from pesto.tf.enforce.rewrite import serialize_graph_def
 
-    write_atomic(out, serialized(partition.graph_def, text=out.suffix == ".pbtxt"))
+    write_atomic(out, serialize_graph_def(partition.graph_def, text=out.suffix == ".pbtxt"))
     count = Counter(node.device for node in partition.graph_def.node)
     return {
         "out": str(out),

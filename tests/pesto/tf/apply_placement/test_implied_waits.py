@@ -11,7 +11,7 @@ tf = load_tensorflow()
 
 from pesto.tf.apply_placement.placement import place_with_relays, trace_step  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
-from pesto.tf.enforce.edits import apply_edits, compute_function_edits, implied_by_chain  # noqa: E402
+from pesto.tf.enforce.edits import apply_edits, compute_function_edits, find_chain_waits  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 
@@ -31,7 +31,7 @@ def test_the_last_of_each_chain_is_enough(waits: str, others: str, gone: str) ->
     ranks = {"a": (0, 1), "b": (0, 4), "c": (0, 5), "d": (1, 0)}
     if "d" in others:
         ranks["d"] = (0, 9)
-    assert implied_by_chain(waits, others, ranks) == list(gone)
+    assert find_chain_waits(waits, others, ranks) == list(gone)
 
 
 def traced() -> Any:

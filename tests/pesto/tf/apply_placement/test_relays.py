@@ -30,7 +30,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
-from pesto.tf.apply_placement.placement import send_turns  # noqa: E402
+from pesto.tf.apply_placement.placement import number_send_turns  # noqa: E402
 from pesto.tf.apply_placement.targets import ApplyOptions  # noqa: E402
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, examine  # noqa: E402
 from pesto.tf.enforce.rewrite import (  # noqa: E402
@@ -144,7 +144,7 @@ def test_what_shares_a_link_has_its_turn() -> None:
     _, plan = program()
     place, p = applied().placement, problem(applied().placement.graph)
     _, tensor = payloads(place.graph, per_edge=False)
-    found = send_turns(replace(plan, names=place.graph.names), place)
+    found = number_send_turns(replace(plan, names=place.graph.names), place)
     where = [place.devices.index(f"/device:CPU:{k}") for k in range(DEVICES)]
     sent = plan.schedule
     rows: dict[int, list[tuple[int, int, frozenset[int]]]] = {}

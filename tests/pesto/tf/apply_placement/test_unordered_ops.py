@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 from pesto.tf import models  # noqa: E402
 from pesto.tf.apply_placement.placement import (  # noqa: E402
     StepTrace,
-    ops_outside_chains,
+    find_unchained_ops,
     place_with_relays,
     trace_step,
 )
@@ -99,7 +99,7 @@ def random_plans(graph: Graph, count: int) -> Iterator[Plan]:
 
 def enforced(plan: Plan, given: CapturedStep, step: StepTrace, way: str) -> tuple[Bools, set[tuple[str, int]]]:
     """[n] by the plan's index: ops that have no place in a chain; and those that a relay sends for, to which device."""
-    out = None if way == FUNCTION else ops_outside_chains(given.graph_def, step)
+    out = None if way == FUNCTION else find_unchained_ops(given.graph_def, step)
     placement = place_with_relays(plan, step, device_targets(plan, "cpu"), out)
     found = np.empty(len(plan.names), dtype=np.bool_)
     found[placement.planned] = ~placement.chained

@@ -28,7 +28,7 @@ from pesto.verbs import api
 
 tf = load_tensorflow()
 
-from pesto.tf.apply_placement.placement import ops_outside_chains, place_trace  # noqa: E402
+from pesto.tf.apply_placement.placement import find_unchained_ops, place_trace  # noqa: E402
 from pesto.tf.apply_placement.targets import device_targets  # noqa: E402
 from pesto.tf.emulate import emulation  # noqa: E402
 from pesto.tf.emulate.clocks import NominalClock, WallClock  # noqa: E402
@@ -144,7 +144,7 @@ def without_relays(step: PlannedStep, plan: Plan) -> EnforcedStep:
     """As a session or `pesto apply` would have it if nothing stood for what ops out of the chains send."""
     done = enforce_step(step, plan, way=SESSION, order=True)
     bare = place_trace(
-        plan, done.trace.graph, device_targets(plan, "cpu"), ops_outside_chains(step.captured.graph_def, done.trace)
+        plan, done.trace.graph, device_targets(plan, "cpu"), find_unchained_ops(step.captured.graph_def, done.trace)
     )
     bare = replace(bare, copies=done.placement.copies)
     graph_def = copy_graph_def(step.program)

@@ -3,7 +3,7 @@
 import pytest
 
 from pesto.core.problem import TICK_S
-from pesto.tf.emulate.clocks import EmulatedWork, handover_ticks
+from pesto.tf.emulate.clocks import EmulatedWork, count_handover_ticks
 from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, PROBE_S, SHARE, WALL, EmulationOptions
 from pesto.tf.tensorflow_start import load_tensorflow
 
@@ -25,20 +25,20 @@ def test_each_function_of_the_path_adds_what_it_was_reached_late() -> None:
     w = work(((0,), (0,), (0,), (1,)), ((), (0,), (1,), ()))
     reached = [2.0, 15.0, 26.0, 20.0]
     times = [(2.0, 12.0), (15.0, 25.0), (26.0, 36.0), (20.0, 30.0)]
-    assert handover_ticks(w, times, reached) == 2.0 + 3.0 + 1.0
-    assert handover_ticks(w, [*times[:3], (30.0, 40.0)], [*reached[:3], 30.0]) == 30.0
+    assert count_handover_ticks(w, times, reached) == 2.0 + 3.0 + 1.0
+    assert count_handover_ticks(w, [*times[:3], (30.0, 40.0)], [*reached[:3], 30.0]) == 30.0
 
 
 def test_who_waits_for_a_link_has_lost_what_its_holder_lost() -> None:
     """b was reached late, yet before a let the link go: what b lost made nothing longer."""
     w = work(((7,), (7,)), ((), ()))
-    assert handover_ticks(w, [(1.0, 11.0), (11.0, 21.0)], [1.0, 9.0]) == 1.0
+    assert count_handover_ticks(w, [(1.0, 11.0), (11.0, 21.0)], [1.0, 9.0]) == 1.0
 
 
 def test_what_did_not_run_lost_nothing() -> None:
     w = work(((0,), (0,)), ((), (0,)))
-    assert handover_ticks(w, [(0.5, 10.5), (-1.0, -1.0)], [0.5, -1.0]) == 0.5
-    assert handover_ticks(work((), ()), [], []) == 0.0
+    assert count_handover_ticks(w, [(0.5, 10.5), (-1.0, -1.0)], [0.5, -1.0]) == 0.5
+    assert count_handover_ticks(work((), ()), [], []) == 0.0
 
 
 @pytest.mark.parametrize("took_s", [0.0, 0.1, 0.4, 90.0])

@@ -10,7 +10,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 v1 = load_tensorflow().compat.v1
 
 from pesto.tf.apply_placement.placement import StepPlacement  # noqa: E402  # after the quiet load
-from pesto.tf.enforce.partitions import unordered_neighbours  # noqa: E402
+from pesto.tf.enforce.partitions import find_unordered_neighbours  # noqa: E402
 from pesto.tf.nodes.v1_loops import Loop  # noqa: E402
 
 
@@ -31,5 +31,5 @@ def test_a_loop_is_waited_for_at_all_of_its_exits(make_graph: Callable[..., Grap
         for name in ("e0", "e1", "e2"):
             part.node.add(name=name, op="Exit", input=["in"])
         part.node.add(name="a/train", op="NoOp", input=[f"^{name}" for name in waited])
-        wrong = unordered_neighbours([part], placement, loops, present, "")
+        wrong = find_unordered_neighbours([part], placement, loops, present, "")
         assert wrong == ([] if len(waited) == 3 else ["op a/train does not wait for a/loss"])

@@ -15,7 +15,7 @@ tf = load_tensorflow()
 from pesto.tf import private  # noqa: E402
 from pesto.tf.enforce import context as recorder  # noqa: E402
 from pesto.tf.enforce import functions  # noqa: E402
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.variables.variables import touches  # noqa: E402
 
@@ -178,7 +178,7 @@ def test_what_a_loop_only_reads_is_ordered_with_no_other_read() -> None:
         looped = repeated(lambda: total.assign_add(tf.reduce_sum(x @ w)))
         return looped, tf.reduce_mean(w), total.assign_sub(1.0)
 
-    nodes = known_nodes(sources.capture_func_graph(traced(step), "step"), None)
+    nodes = resolve_shapes(sources.capture_func_graph(traced(step), "step"), None)
     found = {nodes.defs[variable].name: touched for variable, touched in touches(nodes).items()}
     kinds = sorted(
         [(nodes.defs[t.op].op, t.writes) for t in touched if "While" in nodes.defs[t.op].op]
@@ -285,8 +285,8 @@ def test_functions_that_were_traced_elsewhere_are_looked_through(tmp_path: Path)
     signatures = {name: getattr(module, name).get_concrete_function() for name in ("step", "read")}
     tf.saved_model.save(module, str(tmp_path), signatures=signatures)
     loaded = tf.saved_model.load(str(tmp_path))
-    assert functions.trains_unseen(loaded.signatures["step"])
-    assert not functions.trains_unseen(loaded.signatures["read"])
+    assert functions.trains_untraced(loaded.signatures["step"])
+    assert not functions.trains_untraced(loaded.signatures["read"])
     inner = module.step.get_concrete_function()
     graph = tf.function(lambda: module.step() + 0.0).get_concrete_function().graph
     assert not functions.trains(graph) and functions.trains(graph, ())

@@ -10,7 +10,7 @@ import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 
 from pesto.tf.importer.importer import build_graph  # noqa: E402
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 BATCH, IDS, ROWS, WIDTH = 4, 5, 1000, 8
@@ -18,7 +18,7 @@ BATCH, IDS, ROWS, WIDTH = 4, 5, 1000, 8
 
 def shapes_of(captured, batch=None):
     """{op type: upper bounds of the shapes of the outputs of each such op}."""
-    nodes = known_nodes(captured, batch)
+    nodes = resolve_shapes(captured, batch)
     found = {}
     for i, node in enumerate(nodes.defs):
         found.setdefault(node.op, []).append(tuple(nodes.upper_bounds(i)))

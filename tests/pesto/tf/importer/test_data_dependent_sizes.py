@@ -11,7 +11,7 @@ tf = load_tensorflow()
 import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.importer.size_rules import DATA_DEPENDENT  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
@@ -22,7 +22,7 @@ FLOATS, IDS = tf.TensorSpec([8, 4]), tf.TensorSpec([8], tf.int32)
 
 def sizes(fn, *specs):
     """{op type: planned shapes of its outputs}, of each type's first op, in a step that runs `fn`."""
-    nodes = known_nodes(sources.capture_function(fn, *specs), None)
+    nodes = resolve_shapes(sources.capture_function(fn, *specs), None)
     found = {}
     for i, node in enumerate(nodes.defs):
         found.setdefault(node.op, tuple(nodes.upper_bounds(i)))
@@ -342,7 +342,7 @@ def test_a_difference_of_constants_is_known() -> None:
             y = tf.reduce_prod(x, -1)
         return tape.gradient(y, x)
 
-    nodes = known_nodes(sources.capture_function(step, FLOATS), None)
+    nodes = resolve_shapes(sources.capture_function(step, FLOATS), None)
     assert not any(nodes.defs[i].op == "ListDiff" for i, _ in nodes.bounds)
     found = sizes(step, FLOATS)
     assert found["ListDiff"] == ((1,), (1,))

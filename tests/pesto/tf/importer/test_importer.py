@@ -208,7 +208,7 @@ def test_the_kernel_table_is_that_of_the_running_build() -> None:
     found = kernels.export_table()
     if "MatMul" not in {k.op for k in private.registered_kernels() if k.device_type == "GPU"}:
         pytest.skip("a build without GPU kernels")
-    shipped = kernels._kernel_table()
+    shipped = kernels._load_kernel_table()
     assert set(found["gpu"]) == set(shipped["gpu"])
     assert set(found["cpu_only"]) == shipped["cpu_only"]
 

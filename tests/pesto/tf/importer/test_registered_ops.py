@@ -13,7 +13,7 @@ tf = load_tensorflow()
 from pesto.tf.importer.shapes import (  # noqa: E402
     ENSURED,
     REMEDIES,
-    known_nodes,
+    resolve_shapes,
 )
 from pesto.tf.importer.size_rules import AT_MOST, GROWING  # noqa: E402
 from pesto.tf.nodes.captured import CapturedStep, set_feed_shapes  # noqa: E402
@@ -121,7 +121,7 @@ def refusal(call, source="step", shapes=None):
         fetched = tuple(tf.identity(op.outputs[k]).op.name for k in travelling(call))
         captured = CapturedStep(graph_def=graph.as_graph_def(add_shapes=True), fetches=fetched, source=source)
     try:
-        known_nodes(set_feed_shapes(captured, shapes or {}), None)
+        resolve_shapes(set_feed_shapes(captured, shapes or {}), None)
     except InputError as refused:
         return str(refused)
     return ""

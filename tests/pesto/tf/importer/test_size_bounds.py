@@ -10,7 +10,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.importer.size_rules import AT_MOST  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
@@ -25,7 +25,7 @@ def chosen(x):
 
 def bound_of(fn):
     """The upper bound of what a function of 12 numbers returns."""
-    nodes = known_nodes(sources.capture_function(lambda x: tf.identity(fn(x), name="bounded"), SPEC), None)
+    nodes = resolve_shapes(sources.capture_function(lambda x: tf.identity(fn(x), name="bounded"), SPEC), None)
     (i,) = [j for j, node in enumerate(nodes.defs) if node.name == "bounded"]
     return nodes.upper_bound(i, 0)
 
@@ -135,7 +135,7 @@ def bounds_and_sizes(draw):
         ]
 
     captured = sources.capture_function(step, SPEC)
-    nodes = known_nodes(captured, None)
+    nodes = resolve_shapes(captured, None)
     bounds = {node.name: nodes.upper_bound(i, 0) for i, node in enumerate(nodes.defs) if node.name.startswith("s")}
     names = [f"s{k}" for k in range(80)]
     with tf.Graph().as_default() as graph:

@@ -139,7 +139,7 @@ def test_a_words_features_are_its_largest_responses() -> None:
     config = char_crn.CONFIGS["tiny"]
     letters = np.random.default_rng(0).integers(0, config.alphabet, (2, config.steps, config.letters), np.int32)
     with tf.Graph().as_default() as graph:
-        features = char_crn._convolved(config, tf.constant(letters))
+        features = char_crn._convolve(config, tf.constant(letters))
         weights = {v.op.name: v.read_value() for v in tf.trainable_variables()}
         got, weight = run(graph, (features, weights))
     words = weight["embedding/table"][letters].reshape(-1, config.letters, config.embedded)

@@ -6,7 +6,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.enforce.edits import GraphEdits, apply_edits  # noqa: E402
-from pesto.tf.nodes.captured import bypass_barriers, find_barriers, source_tensor  # noqa: E402
+from pesto.tf.nodes.captured import bypass_barriers, find_barriers, find_source_tensor  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
@@ -37,7 +37,7 @@ def test_readers_read_what_passes():
     graph_def = graph_of(pair).as_graph_def()
     passed = find_barriers(graph_def)
     assert passed == {"first": ("a", "b"), "second": ("first:1", "first:1")}
-    assert source_tensor("second:1", passed) == "b"
+    assert find_source_tensor("second:1", passed) == "b"
     bypass_barriers(graph_def, passed)
     assert inputs_of(graph_def)["right"] == ["b", "b"]
     assert inputs_of(graph_def)["left"] == ["a", "^b"]

@@ -10,7 +10,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer import importer  # noqa: E402
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.nodes.trip_counts import LOOPS  # noqa: E402
 from pesto.tf.nodes.trip_counts import trip_count as trips_of  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
@@ -159,7 +159,7 @@ def test_trips_are_known_from_shapes_lengths_and_counters_down(
         made()
     loops = [op.name for op in graph.get_operations() if op.type in LOOPS]
     captured = sources.capture_v1(graph, loops)
-    nodes, known = known_nodes(captured, None), {}
+    nodes, known = resolve_shapes(captured, None), {}
     for i, node in enumerate(nodes.defs):
         if node.op in LOOPS:
             known[i] = trips_of(nodes, i, known)
@@ -175,6 +175,6 @@ def test_a_loop_down_to_a_dimension_has_no_known_trips() -> None:
         last = tf.shape(tf.boolean_mask(x, x > 0))[0]
         tf.while_loop(lambda i, _: i > last, lambda i, y: (i - 1, tf.tanh(y)), [23, x], name="loop")
     loops = [op.name for op in graph.get_operations() if op.type in LOOPS]
-    nodes = known_nodes(sources.capture_v1(graph, loops), None)
+    nodes = resolve_shapes(sources.capture_v1(graph, loops), None)
     (loop,) = [i for i, node in enumerate(nodes.defs) if node.op in LOOPS]
     assert trips_of(nodes, loop, {}) is None

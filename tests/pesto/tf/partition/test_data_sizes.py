@@ -18,7 +18,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.nodes.needed_nodes import BoundedShape, KnownShape  # noqa: E402
 from pesto.tf.partition.partition_run import run_parts  # noqa: E402
 from pesto.tf.run.runnable import make_runnable  # noqa: E402
@@ -50,7 +50,7 @@ def captured_step(loss):
         value = tf.identity(loss(mask, wide @ b, wide, b), name="loss")
         v1.train.GradientDescentOptimizer(0.05).minimize(value, name="train")
     captured = sources.capture_v1(graph, ["loss", "train"], source="a step")
-    return captured, shape(captured)[1], fed(make_runnable(captured, known_nodes(captured, None)), 3)
+    return captured, shape(captured)[1], fed(make_runnable(captured, resolve_shapes(captured, None)), 3)
 
 
 def check(shaped, split):
@@ -159,7 +159,7 @@ def test_masked_rows_are_cut_along_what_is_known_of_them():
 def test_no_bound_is_a_value():
     """Sizes made of a search are not constants; those of what it searches are."""
     captured, shaped, _ = captured_step(mean_over_counted)
-    nodes = known_nodes(captured, None)
+    nodes = resolve_shapes(captured, None)
     where = next(i for i, node in enumerate(nodes.defs) if node.op == "Where")
     assert nodes.size(where, 0) == BoundedShape((ROWS, 1), (-1, 1))
     assert nodes.size(*nodes.inputs[where][0]) == KnownShape((ROWS,))

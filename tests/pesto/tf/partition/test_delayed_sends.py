@@ -17,7 +17,7 @@ from pesto.tf.partition import partitioned  # noqa: E402
 from pesto.tf.partition.partitioned import (  # noqa: E402
     AHEAD,
     GAP,
-    delayed_sends,
+    delay_sends,
     levels,
     partition,
 )
@@ -49,7 +49,7 @@ def test_late_is_shortly_before_its_use(long):
     _, shaped, division = long
     parts = build_worker_parts(shaped, division)
     level, before = levels(parts)
-    found = delayed_sends(parts)
+    found = delay_sends(parts)
     assert found
     for wait in found:
         after = parts.parts[wait.after]
@@ -86,9 +86,9 @@ def ancestors(before, part):
 def test_graphs_have_no_circle(long, monkeypatch):
     """Also where nearly all that is sent waits, the graph has an order."""
     captured, shaped, division = long
-    monkeypatch.setattr(partitioned, "delayed_sends", lambda parts: delayed_sends(parts, gap=2, ahead=1))
+    monkeypatch.setattr(partitioned, "delay_sends", lambda parts: delay_sends(parts, gap=2, ahead=1))
     made = partition(captured.graph_def, shaped, division, captured.fetches)
-    assert made.late >= len(delayed_sends(made.parts)) > 0
+    assert made.late >= len(delay_sends(made.parts)) > 0
     given = {node.name: {producer(text) for text in node.input} for node in made.graph_def.node}
     assert len(list(TopologicalSorter(given).static_order())) == len(given)
 
@@ -96,4 +96,4 @@ def test_graphs_have_no_circle(long, monkeypatch):
 def test_short_steps_send_at_once(long):
     """What is used within the gap does not wait."""
     _, shaped, division = long
-    assert delayed_sends(build_worker_parts(shaped, division), gap=1000) == ()
+    assert delay_sends(build_worker_parts(shaped, division), gap=1000) == ()

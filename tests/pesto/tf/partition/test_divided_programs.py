@@ -14,7 +14,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.partition.partition_run import run_parts  # noqa: E402
 from pesto.tf.run.runnable import make_runnable  # noqa: E402
 from pesto.tf.shaping.shaping import shape  # noqa: E402
@@ -40,7 +40,7 @@ def program(loss, optimizer=lambda: v1.train.GradientDescentOptimizer(0.1)):
         value = tf.identity(loss(), name="loss")
         optimizer().minimize(value, name="train")
     captured = sources.capture_v1(graph, ["loss", "train"], source="a step")
-    return captured, shape(captured)[1], fed(make_runnable(captured, known_nodes(captured, None)))
+    return captured, shape(captured)[1], fed(make_runnable(captured, resolve_shapes(captured, None)))
 
 
 def ran(captured, shaped, step, workers):

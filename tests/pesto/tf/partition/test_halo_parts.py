@@ -17,7 +17,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.partition.partition_run import TOLERANCE, run_parts  # noqa: E402
 from pesto.tf.partition.partitioned import partition  # noqa: E402
 from pesto.tf.run.runnable import make_runnable  # noqa: E402
@@ -40,7 +40,7 @@ def network():
         loss = tf.square(tf.reduce_mean(tf.square(h)), name="loss")
         v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
     captured = sources.capture_v1(graph, ["loss", "train"], source="a convnet")
-    return captured, shape(captured)[1], make_runnable(captured, known_nodes(captured, None))
+    return captured, shape(captured)[1], make_runnable(captured, resolve_shapes(captured, None))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.partition import partition_run  # noqa: E402
 from pesto.tf.partition.part_variables import split_values  # noqa: E402
 from pesto.tf.partition.partition_run import TOLERANCE, run_parts  # noqa: E402
@@ -43,7 +43,7 @@ def model(name):
 def captured_step(graph, fetches):
     """Of a graph made here."""
     captured = sources.capture_v1(graph, fetches, source="a step")
-    return captured, shape(captured)[1], make_runnable(captured, known_nodes(captured, None))
+    return captured, shape(captured)[1], make_runnable(captured, resolve_shapes(captured, None))
 
 
 def divided(shaped, factors, *, replicate=False):
@@ -260,7 +260,7 @@ def test_keras_step_from_its_live_variables():
     net.compile(optimizer="adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     captured = sources.capture_keras(net, BATCH)
     shaped = shape(captured, batch=BATCH)[1]
-    step = make_runnable(captured, known_nodes(captured, BATCH))
+    step = make_runnable(captured, resolve_shapes(captured, BATCH))
     ran = run_parts(captured, shaped, divided(shaped, (2,)).division, step, steps=3)
     assert ran.as_whole and ran.held < 0.52
     kernel = captured.values[next(name for name in captured.values if "Cast/ReadVariableOp" in name)]
@@ -278,7 +278,7 @@ def test_keras_step_with_gradients_of_nothing_but_rounding():
     net.compile(optimizer=tf.keras.optimizers.SGD(0.1, momentum=0.9), loss="mae")
     captured = sources.capture_keras(net, BATCH)
     shaped = shape(captured, batch=BATCH)[1]
-    step = make_runnable(captured, known_nodes(captured, BATCH))
+    step = make_runnable(captured, resolve_shapes(captured, BATCH))
     ran = run_parts(captured, shaped, divided(shaped, (2,)).division, step, steps=3)
     assert ran.as_whole and ran.variables_distance <= TOLERANCE, ran
 

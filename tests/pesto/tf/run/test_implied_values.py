@@ -12,7 +12,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.run.runnable import CapturedRunnable, make_runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -36,7 +36,7 @@ def step(function: Callable[..., Any], *specs: Any) -> CapturedRunnable:
         return loss
 
     captured = sources.capture_function(tf.function(train), *specs)
-    return make_runnable(captured, known_nodes(captured, None))
+    return make_runnable(captured, resolve_shapes(captured, None))
 
 
 def mean_of(ids: Any) -> Any:
@@ -187,7 +187,7 @@ def test_ids_that_a_v1_loop_and_a_reference_read() -> None:
     captured = sources.capture_v1(graph, ["train"])
     found = {
         values.name: (values.low, values.high)
-        for values in make_runnable(captured, known_nodes(captured, None)).feed_values
+        for values in make_runnable(captured, resolve_shapes(captured, None)).feed_values
     }
     assert found == {"ids": (0, ROWS - 1), "labels": (0, CLASSES - 1)}
 
@@ -223,7 +223,7 @@ def test_variables_of_one_shape_begin_with_different_values() -> None:
         w, u = (v1.get_variable(name, [3, 3], use_resource=True) for name in "wu")
         v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean((w - u) ** 2), name="train")
     captured = sources.capture_v1(graph, ["train"])
-    made = make_runnable(captured, known_nodes(captured, None))
+    made = make_runnable(captured, resolve_shapes(captured, None))
     with made.graph.as_default(), v1.Session() as session:
         names = [op.name for op in made.graph.get_operations() if op.type == "VarHandleOp"]
         handles = [made.graph.get_tensor_by_name(f"{name}:0") for name in names]

@@ -13,7 +13,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.run.runnable import (  # noqa: E402
     explain_failure,
     make_runnable,
@@ -48,7 +48,7 @@ def test_step_reads_what_its_program_puts_there(build: Callable[[], Any], values
     with tf.Graph().as_default() as graph:
         out = tf.identity(build(), name="end")
     captured = sources.capture_v1(graph, [out])
-    step = make_runnable(captured, known_nodes(captured, None))
+    step = make_runnable(captured, resolve_shapes(captured, None))
     with v1.Session(graph=step.graph) as session:
         session.run(step.graph.get_operation_by_name(step.init))
         assert session.run("end:0", step.feed(np.random.default_rng(0))).tolist() == values
@@ -60,7 +60,7 @@ def test_iterator_whose_initialiser_needs_a_feed_is_refused() -> None:
         out = tf.identity(v1.data.make_initializable_iterator(rows).get_next(), name="end")
     captured = sources.capture_v1(graph, [out])
     with pytest.raises(InputError, match="only its own program starts"):
-        make_runnable(captured, known_nodes(captured, None))
+        make_runnable(captured, resolve_shapes(captured, None))
 
 
 def words(keys: Any, tmp_path: Any) -> Any:
@@ -98,7 +98,7 @@ def test_a_table_that_nothing_fills_is_named(keys: Any, said: str, tmp_path: Any
         program.node.extend(kept)
         captured = replace(captured, graph_def=program)
     with pytest.raises(InputError, match=rf"table words \(HashTableV2\).*{said}"):
-        make_runnable(captured, known_nodes(captured, None))
+        make_runnable(captured, resolve_shapes(captured, None))
 
 
 def test_a_check_of_the_program_that_refuses_the_batch_is_named() -> None:

@@ -28,7 +28,7 @@ v1 = tf.compat.v1
 
 from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.apply_placement.targets import ApplyOptions  # noqa: E402
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.run import planned_run  # noqa: E402
 from pesto.tf.run.run_options import RunOptions  # noqa: E402
 from pesto.tf.run.runnable import make_runnable  # noqa: E402
@@ -124,7 +124,7 @@ def test_bits_count() -> None:
     """NaN is NaN, minus zero is not zero, one is not one in another type."""
 
     def digest(value: Any) -> bytes:
-        return planned_run._digests({"": value})[""]
+        return planned_run._hash_values({"": value})[""]
 
     assert digest(np.array([np.nan])) == digest(np.array([np.nan])) == digest(np.array([-np.nan]))
     assert digest(np.array(0.0)) != digest(np.array(-0.0))
@@ -153,7 +153,7 @@ def test_against_stock_a_difference_is_a_number_and_no_failure(
     same = run(plan, source, reference="stock")
     assert same.as_planned and (same.reference, same.losses_equal, same.single_equal) == ("stock", None, None)
     assert same.losses_distance is not None and same.losses_distance < 1e-5 and "Grappler on" in same.reference_is
-    original = planned_run._reference
+    original = planned_run._run_reference
 
     def elsewhere(drive: Any) -> Any:
         monkeypatch.setattr(planned_run, "SEED", 1)
@@ -161,7 +161,7 @@ def test_against_stock_a_difference_is_a_number_and_no_failure(
         monkeypatch.setattr(planned_run, "SEED", 0)
         return record
 
-    monkeypatch.setattr(planned_run, "_reference", elsewhere)
+    monkeypatch.setattr(planned_run, "_run_reference", elsewhere)
     api.save_plan(plan, tmp_path / "plan.json")
     options = ["--graph", str(source.file), "--fetch", "train", "--fetch", "loss", "--batch", "4", "--steps", "2"]
     command = ["pesto", "run", str(tmp_path / "plan.json"), *options, "--devices", "cpu", "--reference", "stock"]
@@ -208,10 +208,10 @@ def test_what_a_gpu_adds_to_a_trace_is_no_device_of_it(tmp_path: Path) -> None:
     devices = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
     record, expected, _ = planned_run._run_by_plan(plan, drive_of(source), ApplyOptions(devices=devices))
     stats, name = record.traced[0].step_stats, plan.names[0]
-    assert planned_run._misplaced_ops(stats, expected) == []
+    assert planned_run._find_misplaced_ops(stats, expected) == []
     for part in ("sync", "memcpy", "stream:", "stream:all", "stream:14", "stream:14<MemcpyD2H>"):
         stats.dev_stats.add(device=f"/device:GPU:0/{part}").node_stats.add(node_name=name, op_end_rel_micros=7)
-    assert planned_run._misplaced_ops(stats, expected) == []
+    assert planned_run._find_misplaced_ops(stats, expected) == []
     assert not planned_run.partitions.examine_times(stats, expected).inversions
 
 
@@ -223,12 +223,12 @@ def test_an_op_that_ran_elsewhere_alone_is_a_stray(tmp_path: Path) -> None:
     stats = record.traced[0].step_stats
     name = next(n for n in plan.names if any(e.node_name == n for d in stats.dev_stats for e in d.node_stats))
     stats.dev_stats.add(device="/job:localhost/replica:0/task:0/device:GPU:0").node_stats.add(node_name=name)
-    assert planned_run._misplaced_ops(stats, expected) == []
+    assert planned_run._find_misplaced_ops(stats, expected) == []
     for device in stats.dev_stats[:-1]:
         kept = [entry for entry in device.node_stats if entry.node_name != name]
         del device.node_stats[:]
         device.node_stats.extend(kept)
-    (line,) = planned_run._misplaced_ops(stats, expected)
+    (line,) = planned_run._find_misplaced_ops(stats, expected)
     assert line.startswith(f"op {name} ran on") and "GPU:0" in line
 
 
@@ -303,9 +303,9 @@ def test_the_single_device_keeps_host_ops_on_the_host(tmp_path: Path) -> None:
     mixed = np.arange(len(plan.names)) % 3
     three = replace(plan, lanes=lanes, lane_device=lanes, schedule=replace(plan.schedule, device=mixed))
     real = dict(zip(lanes, ("/device:CPU:0", "/device:GPU:0", "/device:GPU:1"), strict=True))
-    assert planned_run._on_single_device(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
+    assert planned_run._move_to_single_device(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
     logical = {name: f"/device:CPU:{k}" for k, name in enumerate(lanes)}
-    assert not planned_run._on_single_device(three, logical).schedule.device.any()
+    assert not planned_run._move_to_single_device(three, logical).schedule.device.any()
 
 
 def test_too_little_memory_leaves_a_gap_and_other_errors_do_not() -> None:
@@ -314,10 +314,10 @@ def test_too_little_memory_leaves_a_gap_and_other_errors_do_not() -> None:
     def fail(kind: Any) -> Any:
         raise kind(None, None, "no")
 
-    assert planned_run._unless_too_large(lambda: fail(tf.errors.ResourceExhaustedError)) is None
-    assert planned_run._median(None) is None and planned_run._equal(None, None) is None
+    assert planned_run._run_unless_too_large(lambda: fail(tf.errors.ResourceExhaustedError)) is None
+    assert planned_run._median(None) is None and planned_run._is_equal(None, None) is None
     with pytest.raises(tf.errors.InvalidArgumentError):
-        planned_run._unless_too_large(lambda: fail(tf.errors.InvalidArgumentError))
+        planned_run._run_unless_too_large(lambda: fail(tf.errors.InvalidArgumentError))
 
 
 def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
         run(torn, source)
     for_gpus = api.solve(inputs.load_graph(source), cluster="v100x2-nvlink", time_limit_s=0, solver="list")
     if not tf.config.list_physical_devices("GPU"):
-        assert planned_run._default_devices(for_gpus) == planned_run.CPU
+        assert planned_run._choose_devices(for_gpus) == planned_run.CPU
         with pytest.raises(InputError, match="this program does not have"):
             inputs.run_plan(for_gpus, source, RunOptions(steps=1, devices="gpu"))
     with pytest.raises(UsageError, match="no kernels to run"):
@@ -347,13 +347,13 @@ def test_random_ops_without_a_seed_get_one_and_the_graph_stays_the_planned_one()
     """Seeds that a program set are kept; fingerprints are those of the program, reference variables included."""
     for ref in (False, True):
         captured = sources.capture_v1(program(ref=ref), ["train", "loss"])
-        made = make_runnable(captured, known_nodes(captured, 4))
+        made = make_runnable(captured, resolve_shapes(captured, 4))
         drawn = [op for op in made.graph.get_operations() if op.type == "RandomUniform"]
         assert drawn and all(op.get_attr("seed2") > 0 for op in drawn)
         again = sources.from_v1(made.graph, made.fetches)
         assert again.fingerprint() == sources.from_v1(program(ref=ref), ["train", "loss"], batch=4).fingerprint()
     captured = sources.capture_v1(program(ref=False, seed=7), ["train", "loss"])
-    made = make_runnable(captured, known_nodes(captured, 4))
+    made = make_runnable(captured, resolve_shapes(captured, 4))
     assert {op.get_attr("seed") for op in made.graph.get_operations() if op.type == "RandomUniform"} == {7}
 
 

@@ -13,7 +13,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer.importer import build_graph  # noqa: E402
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.nodes.captured import CapturedStep  # noqa: E402
 from pesto.tf.run import profiler  # noqa: E402
 from pesto.tf.run.runnable import make_runnable  # noqa: E402
@@ -40,7 +40,7 @@ UNSEEN = DisturbanceWatch(look=lambda: None)
 def profiled(captured: CapturedStep, **options: Any) -> Any:
     graph = build_graph(captured)
     options.setdefault("watch", UNSEEN)
-    return graph, profiler.profile(graph, make_runnable(captured, known_nodes(captured, None)), **options)
+    return graph, profiler.profile(graph, make_runnable(captured, resolve_shapes(captured, None)), **options)
 
 
 def test_every_op_that_runs_has_a_time_and_larger_products_take_longer() -> None:
@@ -153,8 +153,8 @@ def recorded(*traces: Any) -> Any:
     """[traces, 3] seconds of the ops a, b and c."""
     rows = np.full((len(traces), 2, 3), np.nan)
     for row, stats in zip(rows, traces, strict=True):
-        profiler._record(row, {"a": 0, "b": 1, "c": 2}, stats, "gpu")
-    return profiler.op_seconds(rows)
+        profiler._record_iteration(row, {"a": 0, "b": 1, "c": 2}, stats, "gpu")
+    return profiler.combine_op_seconds(rows)
 
 
 def test_kernels_and_copies_of_a_gpu_trace_count_instead_of_their_launch() -> None:
@@ -176,7 +176,7 @@ def test_the_executors_time_of_what_a_stream_has_is_that_of_its_launch() -> None
             for k in range(10)]  # fmt: skip
     rows = np.full((10, 2, 3), np.nan)
     for row, stats in zip(rows, runs, strict=True):
-        profiler._record(row, {"a": 0, "b": 1, "c": 2}, stats, "gpu")
+        profiler._record_iteration(row, {"a": 0, "b": 1, "c": 2}, stats, "gpu")
     found = profiler.launch_seconds(rows)
     assert found is not None and found[0] == pytest.approx(5e-6) and np.isnan(found[1:]).all()
     rows[:, 1] = np.nan

@@ -78,13 +78,13 @@ def test_seconds_of_a_transfer_by_hand():
     taken = np.array([took[kind] for kind in transfers._KINDS], dtype=float)[None, None, :, None] * np.ones(
         (2, 6, 1, 3)
     )
-    found = transfers._transfers(taken, np.zeros(6, dtype=bool))
+    found = transfers._compute_transfers(taken, np.zeros(6, dtype=bool))
     assert found.shape == (5, 6, 6)
     assert found[:, 0, 0].tolist() == [10 - 2 - 1, 10 - 4 - 1, 12 - 3 - 1, 11 - 2 - 1, 13 - 4 - 1]
     # Chains of few links are held against others of few; what is below nothing is nothing.
     few = np.array([False] * 5 + [True])
     taken[:, 5, 5:] = 20.0
-    again = transfers._transfers(taken, few)
+    again = transfers._compute_transfers(taken, few)
     assert again[0, :, 0].tolist() == [7.0] * 5 + [0.0]
 
 
@@ -92,7 +92,7 @@ def test_samples_of_one_pass_stay_side_by_side():
     """The first half of the samples is that of the first passes: what settles is told by time."""
     taken = np.zeros((2, 6, 8, 3))
     taken[1, :, 0] = 1.0
-    assert transfers._transfers(taken, np.zeros(6, dtype=bool))[0, 0].tolist() == [0, 0, 0, 1, 1, 1]
+    assert transfers._compute_transfers(taken, np.zeros(6, dtype=bool))[0, 0].tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_large_transfers_go_in_short_chains(short):

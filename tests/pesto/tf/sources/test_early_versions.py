@@ -10,7 +10,7 @@ from pesto.core.errors import InputError
 from pesto.core.graph import Graph
 from pesto.core.source import Source
 from pesto.inputs.load import load_graph
-from pesto.tf.importer.shapes import known_nodes
+from pesto.tf.importer.shapes import resolve_shapes
 from pesto.tf.nodes.needed_nodes import KnownShape
 from pesto.tf.sources.sources import capture_file
 from pesto.tf.tensorflow_start import load_tensorflow
@@ -114,9 +114,9 @@ def test_a_table_gives_a_value_for_each_key(tmp_path: Path) -> None:
 
     file = file_of(tmp_path, build)
     assert sizes(planned(file), "rows") == [6 * 2 * 3 * 4]
-    nodes = known_nodes(capture_file(file, ["end"]), None)
+    nodes = resolve_shapes(capture_file(file, ["end"]), None)
     assert nodes.size([node.name for node in nodes.defs].index("rows"), 0) == KnownShape((6, 2, 3))
-    nodes = known_nodes(capture_file(file, ["twice"]), None)
+    nodes = resolve_shapes(capture_file(file, ["twice"]), None)
     assert nodes.size([node.name for node in nodes.defs].index("filled"), 0) == KnownShape((6, 2))
 
 

@@ -15,7 +15,7 @@ tf = load_tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import named_sources  # noqa: E402
-from pesto.tf.nodes.graph_def_bytes import count_nodes, look  # noqa: E402
+from pesto.tf.nodes.graph_def_bytes import check_graph_def, count_nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
@@ -129,10 +129,10 @@ def test_a_fetch_is_looked_for_before_anything_is_parsed(tmp_path: Path, name: s
         tf.constant(1.0, name=long)
     graph_def, path = graph.as_graph_def(), tmp_path / name
     path.write_bytes(str(graph_def).encode() if name.endswith("txt") else graph_def.SerializeToString())
-    look(path, [node.name for node in graph_def.node] + ["loss:0", "^train", long])
+    check_graph_def(path, [node.name for node in graph_def.node] + ["loss:0", "^train", long])
     for wrong in ("los", "los:0", "^los"):
         with pytest.raises(InputError, match=rf"file {name}: no op is named 'los' - did you mean 'loss'\?"):
-            look(path, [wrong])
+            check_graph_def(path, [wrong])
 
 
 def test_counting_agrees_with_the_parser() -> None:

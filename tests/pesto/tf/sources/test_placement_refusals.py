@@ -56,7 +56,7 @@ def when_run(name: str) -> tuple[type[PestoError], str]:
             check_graph(graph, f"function {graph.name}")
 
     def run() -> None:
-        with functions.in_functions_only(), private.watch_traces(on_graph, lambda _: None):
+        with functions.require_functions(), private.watch_traces(on_graph, lambda _: None):
             made.fit(X, Y, batch_size=4, verbose=0)
 
     return told(run)

@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 from pesto.tf import named_sources  # noqa: E402
 from pesto.tf.importer.importer import build_graph  # noqa: E402
-from pesto.tf.nodes.inline import called_functions, with_inline_calls  # noqa: E402
+from pesto.tf.nodes.inline import find_called_functions, inline_python_calls  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.verbs import api  # noqa: E402
 
@@ -121,7 +121,7 @@ def test_a_calls_effects_come_before_what_waits_for_it() -> None:
 
 
 def test_nested_functions_are_traced_flat_where_that_works() -> None:
-    """The ops are those of one graph, as `with_inline_calls` gives it, and the switch that it uses is put back."""
+    """The ops are those of one graph, as `inline_python_calls` gives it, and the switch that it uses is put back."""
     module = training_module()
     for fn in (calling(module), module.train, lambda x: module.train(x)["loss"]):
         found = sources.capture_function(fn, *([] if fn is module.train else [tf.TensorSpec([4, 8])]), batch=4)
@@ -129,8 +129,8 @@ def test_nested_functions_are_traced_flat_where_that_works() -> None:
         assert "matmul" in names and not any("PartitionedCall" in name for name in names)
         assert not tf.config.functions_run_eagerly()
     spec = tf.TensorSpec([4, 8])
-    by_hand = tf.function(with_inline_calls(calling(module).python_function)).get_concrete_function(spec).graph
-    assert not called_functions(by_hand)
+    by_hand = tf.function(inline_python_calls(calling(module).python_function)).get_concrete_function(spec).graph
+    assert not find_called_functions(by_hand)
     expected = sources.from_function(calling(module), spec)
     assert build_graph(sources.capture_func_graph(by_hand, "x")).layout() == expected.layout()
 
@@ -146,7 +146,7 @@ def test_flat_restores_the_switch_when_the_function_raises() -> None:
         tf.config.run_functions_eagerly(before)
         try:
             with pytest.raises(RuntimeError, match="mine"):
-                with_inline_calls(wrong)()
+                inline_python_calls(wrong)()
             assert tf.config.functions_run_eagerly() == before
         finally:
             tf.config.run_functions_eagerly(False)

@@ -14,7 +14,7 @@ from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.nodes.captured import set_feed_shapes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
@@ -123,7 +123,7 @@ def test_what_is_stated_is_a_bound_and_no_value() -> None:
         return tf.zeros([tf.shape(found, name="size")[0] + 1])
 
     captured = sources.capture_function(program, tf.TensorSpec([], tf.int32))
-    nodes = known_nodes(set_feed_shapes(captured, {"numbers": (5,)}), None)
+    nodes = resolve_shapes(set_feed_shapes(captured, {"numbers": (5,)}), None)
     place = {node.op: i for i, node in enumerate(nodes.defs)}
     assert nodes.shapes[place["Range"]] == ((-1,),)
     assert nodes.upper_bound(place["Range"], 0) == (5,)
@@ -179,7 +179,7 @@ def test_a_shape_is_asked_for_where_one_can_be_given(source: str, says: str) -> 
     """Not of a step whose batch is cut, nor of one that Python gives."""
     captured = sources.capture_function(program, tf.TensorSpec([4]), source=source)
     with pytest.raises(InputError, match=says):
-        known_nodes(captured, None)
+        resolve_shapes(captured, None)
 
 
 AXES = {
@@ -202,7 +202,7 @@ def test_axes_as_constants(op: str) -> None:
             return tf.identity(AXES[op](x, tf.constant([1, 0]) if constant else axes))
 
         captured = sources.capture_function(run, tf.TensorSpec([4, 6]), tf.TensorSpec([2], tf.int32))
-        return known_nodes(captured, None)
+        return resolve_shapes(captured, None)
 
     with pytest.raises(InputError, match="give its axes, diagonals or paddings as constants"):
         of(constant=False)

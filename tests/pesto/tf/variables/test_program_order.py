@@ -12,10 +12,10 @@ from pesto.tf.tensorflow_start import load_tensorflow
 tf = load_tensorflow()
 v1, raw = tf.compat.v1, tf.raw_ops
 
-from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import resolve_shapes  # noqa: E402
 from pesto.tf.nodes.needed_nodes import StepNodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
-from pesto.tf.variables.program_order import hazard_edges  # noqa: E402
+from pesto.tf.variables.program_order import find_hazard_edges  # noqa: E402
 
 UPDATE = "apply/update_w2/ApplyGradientDescent"
 BACKWARD = "train/gradients/output_grad/MatMul"
@@ -47,12 +47,12 @@ def perceptron(
 
 
 def step_nodes(graph: Any, fetches: Sequence[Any]) -> StepNodes:
-    return known_nodes(sources.capture_v1(graph, fetches), None)
+    return resolve_shapes(sources.capture_v1(graph, fetches), None)
 
 
 def named(nodes: StepNodes) -> list[tuple[str, str]]:
     """The edges by name."""
-    return [(nodes.defs[a].name, nodes.defs[b].name) for a, b in hazard_edges(nodes)]
+    return [(nodes.defs[a].name, nodes.defs[b].name) for a, b in find_hazard_edges(nodes)]
 
 
 def named_in(graph: Graph) -> set[tuple[str, str]]:
@@ -125,20 +125,20 @@ def test_an_edge_from_an_update_to_the_backward_pass_changes_the_loss(reference_
     at = {node.name: i for i, node in enumerate(nodes.defs)}
     assert nodes.defs[at[UPDATE]].op == "ApplyGradientDescent" and nodes.defs[at[BACKWARD]].op == "MatMul"
     wrong = [(at[UPDATE], at[BACKWARD])]
-    right = losses(nodes, topological(nodes, hazard_edges(nodes), int), 0)
+    right = losses(nodes, topological(nodes, find_hazard_edges(nodes), int), 0)
     assert right[0] > right[1]  # the step learns
     for seed in (1, 2, 3):
         found = losses(nodes, topological(nodes, wrong, int), seed, wrong)
         assert found[0] == right[0] and found[1] != right[1]
     assert (BACKWARD, UPDATE) in named(nodes)
     with pytest.raises(ValueError, match="min"):  # no ready node is left
-        topological(nodes, [*hazard_edges(nodes), *wrong], int)
+        topological(nodes, [*find_hazard_edges(nodes), *wrong], int)
 
 
 def test_every_order_of_the_edges_computes_the_same(reference_step: StepNodes) -> None:
     """Updates as early as the edges allow and random orders give program order's losses; without the edges not."""
     nodes = reference_step
-    edges, right = hazard_edges(nodes), losses(nodes, range(len(nodes.defs)), 0)
+    edges, right = find_hazard_edges(nodes), losses(nodes, range(len(nodes.defs)), 0)
 
     def eager(i: int) -> tuple[bool, int]:
         # Everything that an update needs first, then the update, then what else there is.
@@ -362,4 +362,4 @@ def test_automatic_control_dependencies_leave_nothing_open() -> None:
     model = keras.Sequential([keras.Input((8,)), keras.layers.BatchNormalization(), keras.layers.Dense(3)])
     model.compile("adam", "mse", jit_compile=False)
     captured.append(sources.capture_keras(model, 4))
-    assert [named(known_nodes(c, 4)) for c in captured] == [[], []]
+    assert [named(resolve_shapes(c, 4)) for c in captured] == [[], []]
