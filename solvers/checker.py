@@ -66,12 +66,10 @@ def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
         return malformed
     wrong = (
         *_placement(problem, schedule),
-        *_groups(problem, schedule),
         *_memory(problem, schedule),
         *_transfers(problem, schedule),
         *_edges(problem, schedule),
-        *_overlaps(schedule),
-        *_contention(problem, schedule),
+        *_overlaps(problem, schedule),
     )
     # Who reads what where is known of a schedule that is valid otherwise.
     return wrong or tuple(_alive(problem, schedule))
@@ -124,9 +122,6 @@ def _placement(p: Problem, s: Schedule) -> Iterator[Violation]:
         allowed & (s.finish - s.start != ticks),
         lambda i: f"task {i} runs from {s.start[i]} to {s.finish[i]}, not for {ticks[i]} on device {s.device[i]}",
     )
-
-
-def _groups(p: Problem, s: Schedule) -> Iterator[Violation]:
     member = np.flatnonzero(p.group >= 0)
     member = member[np.argsort(p.group[member], kind="stable")]
     one, two = member[:-1], member[1:]
@@ -185,10 +180,6 @@ def _transfers(p: Problem, s: Schedule) -> Iterator[Violation]:
     yield from _report("spurious", unread, lambda i: f"transfer {i} of {name(sent[i])} has no reader there")
     unsent = ~_among(needed, ordered)[0]
     yield from _report("missing", unsent, lambda i: f"{name(needed[i])} does not cross, though a task there reads it")
-    yield from _transfer_times(p, s)
-
-
-def _transfer_times(p: Problem, s: Schedule) -> Iterator[Violation]:
     producer = p.producer[s.sent_payload]
     ready = s.finish[producer]
     yield from _report(
@@ -236,7 +227,7 @@ def _collisions(resource: Ints, start: Ints, finish: Ints) -> tuple[Ints, Ints]:
     return one[hit], two[hit]
 
 
-def _overlaps(s: Schedule) -> Iterator[Violation]:
+def _overlaps(p: Problem, s: Schedule) -> Iterator[Violation]:
     one, two = _collisions(s.device, s.start, s.finish)
     yield from _report(
         "overlap",
@@ -246,9 +237,6 @@ def _overlaps(s: Schedule) -> Iterator[Violation]:
             f"before task {one[i]} finishes at {s.finish[one[i]]}"
         ),
     )
-
-
-def _contention(p: Problem, s: Schedule) -> Iterator[Violation]:
     path = p.path_links[p.location[s.device[p.producer[s.sent_payload]]], s.sent_to]
     # A path that names a link twice holds it once.
     first = np.ones(path.shape, dtype=bool)

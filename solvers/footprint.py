@@ -95,7 +95,11 @@ def misfit(f: Footprint, memory: Ints, producer: Ints, carries: Ints) -> str:
     two = known[buffer[f.read_payload[known]] != f.read_buffer[known]]
     if len(two):
         return f"payload {f.read_payload[two[0]]} brings two buffers"
-    return _unread(f, carries) or _circular(f)
+    unread = _unread(f, carries)
+    other = np.where(f.passes >= 0, f.passes, f.reuses)
+    named = np.flatnonzero(other >= 0)
+    circular = len(topological_order(len(f.size), f.read_buffer[other[named]], named)) < len(f.size)
+    return unread or ("buffers pass each other on in a cycle" if circular else "")
 
 
 def _unread(f: Footprint, carries: Ints) -> str:
@@ -105,12 +109,4 @@ def _unread(f: Footprint, carries: Ints) -> str:
             return f"read {read} by task {by} of what another task made needs a payload"
         if payload >= 0 and (payload, by) not in edges:
             return f"read {read}: no edge brings payload {payload} to task {by}"
-    return ""
-
-
-def _circular(f: Footprint) -> str:
-    read = np.where(f.passes >= 0, f.passes, f.reuses)
-    named = np.flatnonzero(read >= 0)
-    if len(topological_order(len(f.size), f.read_buffer[read[named]], named)) < len(f.size):
-        return "buffers pass each other on in a cycle"
     return ""

@@ -11,7 +11,7 @@ import numpy as np
 
 from pesto.core.cluster import Cluster
 from pesto.pipelining.unrolled import Unrolled
-from solvers.arrays import Floats, Ints, ints
+from solvers.arrays import Ints, ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, Chain, rows_of_layers
 
 
@@ -77,14 +77,20 @@ def stage_divisions(chain: Chain, devices: int) -> list[tuple[Ints, Ints]]:
     """
     layers = chain.layers
     done = np.concatenate([[0.0], np.cumsum(chain.loads)])
-    load = done[None, :] - done[:, None]
-    cut = np.concatenate([[0.0], chain.transfers, [0.0]])
     valid = np.arange(layers + 1)[:, None] < np.arange(layers + 1)[None, :]
+    load = np.where(valid, done[None, :] - done[:, None], np.inf)
+    cut = np.concatenate([[0.0], chain.transfers, [0.0]])
     best = np.full((devices + 1, layers + 1), np.inf)
     best[0, 0] = 0.0
     result, choice = [], list[dict[tuple[int, int], tuple[int, int]]]()
     for _ in range(min(devices, layers)):
-        best, chosen = _one_more(best, np.where(valid, load, np.inf), cut)
+        # The least greatest load of the first layers on so many devices with one stage more, and where that begins.
+        before, best, chosen = best, np.full_like(best, np.inf), dict[tuple[int, int], tuple[int, int]]()
+        for p, r in ((n, r) for n in range(1, devices + 1) for r in range(1, n + 1)):
+            tried = np.maximum(np.maximum(before[p - r][:, None], load / r), (cut / r)[:, None])
+            least, begins = tried.min(axis=0), tried.argmin(axis=0)
+            for end in np.flatnonzero(least < best[p]).tolist():
+                best[p, end], chosen[p, end] = least[end], (r, int(begins[end]))
         choice.append(chosen)
         if not np.isfinite(best[devices, layers]):
             continue
@@ -96,19 +102,6 @@ def stage_divisions(chain: Chain, devices: int) -> list[tuple[Ints, Ints]]:
             p, end = p - r, begin
         result.append((ints(firsts[::-1]), ints(counts[::-1])))
     return result
-
-
-def _one_more(before: Floats, load: Floats, cut: Floats) -> tuple[Floats, dict[tuple[int, int], tuple[int, int]]]:
-    """Least greatest load of the first layers on so many devices with one stage more, and where that began."""
-    devices = len(before) - 1
-    best, chosen = np.full_like(before, np.inf), dict[tuple[int, int], tuple[int, int]]()
-    for p in range(1, devices + 1):
-        for r in range(1, p + 1):
-            tried = np.maximum(np.maximum(before[p - r][:, None], load / r), (cut / r)[:, None])
-            least, begin = tried.min(axis=0), tried.argmin(axis=0)
-            for end in np.flatnonzero(least < best[p]).tolist():
-                best[p, end], chosen[p, end] = least[end], (r, int(begin[end]))
-    return best, chosen
 
 
 def place_replicas(

@@ -99,23 +99,21 @@ def probed(problem: Problem, upper: int, ends: float) -> ScheduleFacts | None:
         for edge in by_slack.tolist():
             if known is None or time.monotonic() >= ends:
                 return known
-            known = _probe(known, int(problem.src[edge]), int(problem.dst[edge]))
+            one, two = int(problem.src[edge]), int(problem.dst[edge])
+            if known.unit[one] == known.unit[two] or known.apart[one, two]:
+                continue
+            together = with_shared_locations(known, np.array([one]), np.array([two]))
+            together = together and tighten(together)
+            pair = known.apart.copy()
+            pair[one, two] = pair[two, one] = True
+            apart = tighten(replace(known, apart=bools(pair)))
+            if together is None:
+                known = apart
+            elif apart is None:
+                known = together
         if known is before:
             return known
     return None
-
-
-def _probe(known: ScheduleFacts, one: int, two: int) -> ScheduleFacts | None:
-    if known.unit[one] == known.unit[two] or known.apart[one, two]:
-        return known
-    together = with_shared_locations(known, np.array([one]), np.array([two]))
-    together = together and tighten(together)
-    pair = known.apart.copy()
-    pair[one, two] = pair[two, one] = True
-    apart = tighten(replace(known, apart=bools(pair)))
-    if together is None:
-        return apart
-    return together if apart is None else known
 
 
 _FAST = (

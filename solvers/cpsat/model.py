@@ -194,7 +194,16 @@ def _crossing(
     cp.add_bool_or([~present, *there])
     if home is not None:
         cp.add_implication(present, ~home)
-    variants = _variants(model, producer, key, sources, present)
+    # w: sources with the same ticks and links share a literal; it follows the producer's location.
+    alike: dict[tuple[int, frozenset[int]], list[int]] = {}
+    for place in sources:
+        alike.setdefault((_ticks(model.problem, key, place), _path(model.problem, place, to)), []).append(place)
+    variants = [(sources, present)]
+    if len(alike) > 1:
+        variants = [(places, cp.new_bool_var("")) for places in alike.values()]
+        cp.add_exactly_one([*(literal for _, literal in variants), ~present])
+        for places, literal in variants:
+            cp.add_bool_or([~literal, *(model.at[producer][place] for place in places)])
     start = cp.new_int_var(0, most, f"T{payload},{to}")
     cp.add(start >= model.end[producer])
     choices = [(_ticks(model.problem, key, held[0]), literal) for held, literal in variants]
@@ -202,23 +211,6 @@ def _crossing(
     for literal, reader in ((model.at[task][to], task) for task in sorted(readers) if to in model.at[task]):
         cp.add(model.start[reader] >= arrival).only_enforce_if(literal)
     return CrossingVariables(payload=payload, to=to, present=present, start=start, arrival=arrival, variants=variants)
-
-
-def _variants(
-    model: IntervalModel, producer: int, key: tuple[int, int], sources: list[int], present: Literal
-) -> list[tuple[list[int], Literal]]:
-    """w: sources with the same ticks and links share a literal; it follows the producer's location."""
-    alike: dict[tuple[int, frozenset[int]], list[int]] = {}
-    for place in sources:
-        path = (_ticks(model.problem, key, place), _path(model.problem, place, key[1]))
-        alike.setdefault(path, []).append(place)
-    if len(alike) == 1:
-        return [(sources, present)]
-    variants = [(places, model.cp.new_bool_var("")) for places in alike.values()]
-    model.cp.add_exactly_one([*(literal for _, literal in variants), ~present])
-    for places, literal in variants:
-        model.cp.add_bool_or([~literal, *(model.at[producer][place] for place in places)])
-    return variants
 
 
 def _ticks(p: Problem, key: tuple[int, int], source: int) -> int:

@@ -63,7 +63,12 @@ def generate(rng: np.random.Generator, *, tasks: int = 8, gpus: int = 2, feature
     location = np.concatenate([np.zeros(cores, dtype=np.int64), gpu, gpu[:lanes]])
     device_kind = np.repeat([_HOST, _GPU, _KERNEL], [cores, gpus, lanes])
     locations = int(location.max()) + 1
-    kind, launches = _kinds(rng, tasks, features, lanes=bool((device_kind == _KERNEL).any()))
+    kind = rng.choice([_HOST, _GPU, _ANY], tasks, p=[0.2, 0.4, 0.4]) if features.host else np.full(tasks, _GPU)
+    # For each kernel task the GPU task that it launches, -1 for the others.
+    launches = np.full(tasks, -1, dtype=np.int64)
+    pairs = int(rng.integers(0, tasks // 3 + 1)) if lanes else 0
+    chosen = rng.permutation(tasks)[: 2 * pairs]
+    kind[chosen[:pairs]], kind[chosen[pairs:]], launches[chosen[:pairs]] = _KERNEL, _GPU, chosen[pairs:]
     # A location for each task where it can run, a kernel task with the task that it launches.
     host, gpu = np.unique(location[device_kind == _HOST]), location[device_kind == _GPU]
     anywhere = np.concatenate([host, gpu])
@@ -95,17 +100,6 @@ def generate(rng: np.random.Generator, *, tasks: int = 8, gpus: int = 2, feature
         path_links=path_links,
         group=_groups(rng, hidden, launches, features),
     )
-
-
-def _kinds(rng: np.random.Generator, tasks: int, features: Features, *, lanes: bool) -> tuple[Ints, Ints]:
-    """Return the kind of each task, and for each kernel task the GPU task that it launches (-1 for the others)."""
-    kind = rng.choice([_HOST, _GPU, _ANY], tasks, p=[0.2, 0.4, 0.4]) if features.host else np.full(tasks, _GPU)
-    launches = np.full(tasks, -1, dtype=np.int64)
-    pairs = int(rng.integers(0, tasks // 3 + 1)) if lanes else 0
-    chosen = rng.permutation(tasks)[: 2 * pairs]
-    kernel, op = chosen[:pairs], chosen[pairs:]
-    kind[kernel], kind[op], launches[kernel] = _KERNEL, _GPU, op
-    return kind.astype(np.int64), launches
 
 
 def _edges(rng: np.random.Generator, kind: Ints, launches: Ints) -> tuple[Ints, Ints]:

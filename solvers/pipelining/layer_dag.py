@@ -172,9 +172,9 @@ def annealed_loads(
     A knot moves to a device, mostly one of a neighbour, or two change places; the share by which a load may grow falls
     from `hot` to `cool`. What exceeds `room`, [P] bytes, is never moved to.
     """
-    devices = len(room)
+    m, devices = len(device), len(room)
     device, load, held = device.copy(), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
-    for u in range(len(device)):
+    for u in range(m):
         load[device[u]] += given.loads[u]
         held[device[u]] += given.weights[u]
         for e in range(given.begin[u], given.begin[u + 1]):
@@ -183,7 +183,16 @@ def annealed_loads(
     mean = max(1.0, load.sum() / devices)
     best, result = device.copy(), load.max()
     for n in range(len(draws)):
-        u, other, d = _drawn(given, device, devices, draws[n])
+        # Knot u goes to device d, and `other` to that of u where the two change places.
+        u = other = int(draws[n, 0] * m)
+        neighbours = given.begin[u + 1] - given.begin[u]
+        if draws[n, 1] < 0.5 and neighbours:
+            d = device[given.to[given.begin[u] + int(draws[n, 2] * neighbours)]]
+        elif draws[n, 1] < 0.75:
+            d = int(draws[n, 2] * devices)
+        else:
+            other = int(draws[n, 2] * m)
+            d = device[other]
         a = device[u]
         if a == d:
             continue
@@ -200,19 +209,6 @@ def annealed_loads(
         elif load.max() < result:
             result, best = load.max(), device.copy()
     return device, best, result
-
-
-@subroutine
-def _drawn(given: Knots, device: Ints, devices: int, draw: Floats) -> tuple[int, int, int]:
-    """Return a knot, the one that it changes places with or itself, and the device that it goes to."""
-    m = len(device)
-    u, many = int(draw[0] * m), given.begin[int(draw[0] * m) + 1] - given.begin[int(draw[0] * m)]
-    if draw[1] < 0.5 and many:
-        return u, u, device[given.to[given.begin[u] + int(draw[2] * many)]]
-    if draw[1] < 0.75:
-        return u, u, int(draw[2] * devices)
-    other = int(draw[2] * m)
-    return u, other, device[other]
 
 
 @subroutine

@@ -175,6 +175,12 @@ def contract(problem: Problem, node_of: Ints) -> Problem:
     bare = (problem.payload < 0) & (tail != head)  # joined by precedence alone
     bare_src, bare_dst = _split(np.setdiff1d(tail[bare] * count + head[bare], src * count + dst), count)
     sent = bundle >= 0
+    # Nodes that a fine group connects, numbered by their first node.
+    fine_groups, held = int(problem.group.max(initial=-1)) + 1, problem.group >= 0
+    root = connected(count + fine_groups, node_of[held], count + problem.group[held])[:count]
+    grouped, group = np.zeros(count, dtype=bool), np.full(count, -1, dtype=np.int64)
+    grouped[node_of[held]] = True
+    group[grouped] = np.unique(root[grouped], return_inverse=True)[1]
     total = np.zeros((count, problem.devices), dtype=np.int64)
     _add_durations(problem.duration, node_of, total)
     return Problem(
@@ -189,7 +195,7 @@ def contract(problem: Problem, node_of: Ints) -> Problem:
         transfer=_sums(bundle[sent], problem.transfer[sent], len(kept)),
         path_class=problem.path_class,
         path_links=problem.path_links,
-        group=_groups(problem.group, node_of, count),
+        group=group,
     )
 
 
@@ -228,18 +234,6 @@ def _add_durations(duration: Ints, node_of: Ints, total: Ints) -> None:
                 total[node, device] = FORBIDDEN
             else:
                 total[node, device] += ticks
-
-
-def _groups(group: Ints, node_of: Ints, count: int) -> Ints:
-    """[count] groups of the nodes: those connected by a fine group, numbered by their first node; -1 for none."""
-    held = group >= 0
-    groups = int(group.max(initial=-1)) + 1
-    root = connected(count + groups, node_of[held], count + group[held])[:count]
-    grouped = np.zeros(count, dtype=bool)
-    grouped[node_of[held]] = True
-    result = np.full(count, -1, dtype=np.int64)
-    result[grouped] = np.unique(root[grouped], return_inverse=True)[1]
-    return result
 
 
 def _sums(label: Ints, values: Ints, count: int) -> Ints:

@@ -302,7 +302,12 @@ def _greedy(
         a, b = root(units.parent, unit[u]), root(units.parent, unit[v])
         if not _joinable(units, a, b, kind[u], bounds):
             continue
-        _unite(units, a, b)
+        if a != b:
+            low, high = min(a, b), max(a, b)
+            units.parent[high] = low
+            units.time[low] += units.time[high]
+            units.memory[low] += units.memory[high]
+            units.grouped[low] |= units.grouped[high]
         mate[u], mate[v] = v, u
         left -= 1
         if not free:
@@ -311,16 +316,6 @@ def _greedy(
             for other in crossing.out_head[crossing.out_offset[u] : crossing.out_offset[u + 1]]:
                 out_of[other] = max(out_of[other], key)
     return mate
-
-
-@subkernel
-def _unite(units: UnitForest, a: int, b: int) -> None:
-    if a != b:
-        low, high = min(a, b), max(a, b)
-        units.parent[high] = low
-        units.time[low] += units.time[high]
-        units.memory[low] += units.memory[high]
-        units.grouped[low] |= units.grouped[high]
 
 
 WHOLE = int(np.iinfo(np.int64).max)

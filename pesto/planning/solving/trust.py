@@ -184,7 +184,11 @@ def measure_trust(
         StepSpread(step_s=c.makespan * TICK_S, p10_s=float(a), p50_s=float(b), p90_s=float(d), best=float(share))
         for c, a, b, d, share in zip(runs, low, middle, high, first, strict=True)
     ]
-    explained = _explained_shares(common, steps[:, 0])
+    # Squared correlation of each source's error with the logarithm of the plan's step, where that says anything.
+    explained, own = list[float](), steps[:, 0]
+    if len(own) >= max(3, _A_SOURCE * common.shape[1]) and 0 < own.min() < own.max():
+        log = np.log(own) - np.log(own).mean()
+        explained = ((common.T @ log) ** 2 / (len(log) * (log @ log))).tolist()
     kinds = len(sources.kinds)
     return Trust(
         noise=float(errors.noise),
@@ -295,15 +299,6 @@ def standardise(normal: Floats) -> Floats:
         return normal
     orthogonal, triangle = np.linalg.qr(normal - normal.mean(axis=0))
     return np.asarray(orthogonal * np.where(np.diag(triangle) < 0, -1.0, 1.0) * math.sqrt(rows))
-
-
-def _explained_shares(common: Floats, steps: Ints) -> list[float]:
-    """Squared correlation of each source's error with the logarithm of the step; empty where that says nothing."""
-    if len(steps) < max(3, _A_SOURCE * common.shape[1]) or steps.min() == steps.max() or not steps.min():
-        return []
-    log = np.log(steps) - np.log(steps).mean()
-    shares: list[float] = ((common.T @ log) ** 2 / (len(log) * (log @ log))).tolist()
-    return shares
 
 
 def _largest_first(names: Sequence[str], shares: Sequence[float]) -> dict[str, float]:

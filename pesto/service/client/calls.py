@@ -174,7 +174,15 @@ def judged(url: str, patience: Patience, reply: Reply) -> Pause | None:
         return Pause(wait)
     if reply.status == 0:
         raise FileError.build(f"cannot reach {url}: {reply.why}", remedy="is pesto serve running there?")
-    raise _refused(url, reply)
+    if reply.status == _UNAUTHORIZED:
+        raise UsageError.build("no token that is known there", where=url, remedy="set PESTO_TOKEN, or give the token")
+    try:
+        problem = msgspec.json.decode(reply.body, type=ProblemReply)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileError.build(
+            f"{url} answered {reply.status}, which is no word of pesto serve", remedy="correct the address"
+        ) from error
+    raise failed(problem.exit_code or Exit.BUG, problem.error, problem.remedy, problem.where)
 
 
 def failed(code: int, error: str, remedy: str | None, where: str | None = None) -> PestoError:
@@ -186,19 +194,6 @@ def failed(code: int, error: str, remedy: str | None, where: str | None = None) 
     }
     message = error.removeprefix(f"{where}: ") if where else error
     return kinds.get(code, PestoError).build(message, where=where or "", remedy=remedy or "")
-
-
-def _refused(url: str, reply: Reply) -> PestoError:
-    """The service's own words, or those for what else answered."""
-    if reply.status == _UNAUTHORIZED:
-        return UsageError.build("no token that is known there", where=url, remedy="set PESTO_TOKEN, or give the token")
-    try:
-        problem = msgspec.json.decode(reply.body, type=ProblemReply)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return FileError.build(
-            f"{url} answered {reply.status}, which is no word of pesto serve", remedy="correct the address"
-        )
-    return failed(problem.exit_code or Exit.BUG, problem.error, problem.remedy, problem.where)
 
 
 _ID = re.compile(r"[\w-]{1,100}", re.ASCII)

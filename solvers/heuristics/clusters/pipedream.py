@@ -71,8 +71,7 @@ def order_of_layers(problem: Problem, units: Units) -> Ints:
     g = dag_of(problem, np.ones(problem.tasks, dtype=np.int64), weight)
     unit, heads = units.unit[g.order], np.repeat(np.arange(problem.tasks), np.diff(g.entry))
     level = heights(problem.tasks, problem.src, problem.dst)[g.order]
-    variable = _variables(g, np.where(problem.group[g.order] >= 0, unit, -1))
-    loose = _loose(g, variable)
+    variable, loose = _variables(g, np.where(problem.group[g.order] >= 0, unit, -1))
     mixed = (variable < 0)[g.tail] & ~loose[g.tail]
     turn = last_forward(level, g.tail[mixed & (g.cost > 0)], heads[mixed & (g.cost > 0)])
     other = np.zeros(problem.tasks, dtype=bool)
@@ -113,25 +112,21 @@ def last_forward(level: Ints, tail: Ints, head: Ints) -> int:
 
 
 @routine
-def _variables(g: MeanCostGraph, grouped: Ints) -> Ints:
-    """[n] unit of the variable that each place is: one without inputs in a group, or computed from one alone, or -1."""
-    variable = np.full(len(grouped), -1, dtype=np.int64)
+def _variables(g: MeanCostGraph, grouped: Ints) -> tuple[Ints, Bools]:
+    """[n] unit of the variable that each place is, -1 for none; [n] whether it depends on no variable.
+
+    A variable has no inputs and is in a group, or is computed from one alone.
+    """
+    variable, loose = np.full(len(grouped), -1, dtype=np.int64), np.empty(len(grouped), dtype=np.bool_)
     for at in range(len(grouped)):
         variable[at] = grouped[at] if g.entry[at] == g.entry[at + 1] else variable[g.tail[g.entry[at]]]
         for k in range(g.entry[at], g.entry[at + 1]):
             if variable[g.tail[k]] != variable[at]:
                 variable[at] = -1
-    return variable
-
-
-@routine
-def _loose(g: MeanCostGraph, variable: Ints) -> Bools:
-    """[n] whether each place depends on no variable."""
-    loose = variable < 0
-    for at in range(len(variable)):
+        loose[at] = variable[at] < 0
         for k in range(g.entry[at], g.entry[at + 1]):
             loose[at] = loose[at] and loose[g.tail[k]]
-    return loose
+    return variable, loose
 
 
 @routine

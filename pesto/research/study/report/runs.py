@@ -157,17 +157,13 @@ def _decoded(kind: type[T], names: Sequence[str], row: Sequence[Any]) -> T:
     """The struct that the columns of a row hold; NULL is the default. ValueError for a value that it cannot have."""
     values = {name: value for name, value in zip(names, row, strict=True) if value is not None}
     for name in values.keys() & {"parameters", "measures"}:
-        values[name] = _object(values[name])
+        text = values[name]
+        if text.count("{") + text.count("[") > MOST_PARTS:
+            raise ValueError("JSON of too many parts")
+        values[name] = json.loads(text or "{}", parse_constant=_refuse_constant)
+        if not isinstance(values[name], dict):
+            raise ValueError("JSON that is no object")
     return msgspec.convert(values, kind)
-
-
-def _object(text: str) -> dict[str, Any]:
-    if text.count("{") + text.count("[") > MOST_PARTS:
-        raise ValueError("JSON of too many parts")
-    result = json.loads(text or "{}", parse_constant=_refuse_constant)
-    if not isinstance(result, dict):
-        raise ValueError("JSON that is no object")
-    return result
 
 
 def _refuse_constant(word: str) -> float:
@@ -339,7 +335,19 @@ class StageRuns:
         anything past the limit. A run that delivers no schedule had a gap of 1 throughout; a proof of infeasibility
         leaves no gap. So a failure is as bad as can be, not absent.
         """
-        run, seconds, makespan, bound = self._events()
+        trace, proven = self.trace, _whole(self.bound)
+        delivered = np.where(np.isnan(self.makespan), _NOTHING, _whole(self.makespan))
+        run = np.minimum(np.searchsorted(self.at, trace.cell), max(len(self.at) - 1, 0))
+        counts = (self.at[run] == trace.cell) & self.posed[run] & (trace.seconds <= self.limit[run])
+        run = run[counts]
+        streamed = np.where(trace.makespan < 0, _NOTHING, trace.makespan)[counts]
+        begun, ended = np.flatnonzero(self.posed & ~np.isnan(self.start)), np.flatnonzero(self.posed)
+        started = np.maximum(_whole(self.start), delivered)[begun]
+        stopped = np.minimum(self.seconds, self.limit)[ended]
+        makespan = np.concatenate([np.maximum(streamed, delivered[run]), started, delivered[ended]])
+        bound = np.concatenate([np.minimum(trace.bound[counts], proven[run]), np.zeros_like(begun), proven[ended]])
+        run = np.concatenate([run, begun, ended])
+        seconds = np.concatenate([trace.seconds[counts], np.zeros(len(begun)), stopped])
         order = np.lexsort((seconds, run))
         run, seconds = run[order], seconds[order]
         lowest = curves.lowest_so_far(run, makespan[order])
@@ -392,24 +400,6 @@ class StageRuns:
         end = np.where(np.isnan(self.makespan), begin, end)
         known = self.posed & ~np.isnan(self.start) & (begin > 0)
         return np.where(known, (begin - end) / np.where(begin > 0, begin, 1.0), np.nan)
-
-    def _events(self) -> tuple[Ints, Floats, Ints, Ints]:
-        """Run, seconds, makespan and bound of every step that counts; the last ones are the runs' final results."""
-        trace, proven = self.trace, _whole(self.bound)
-        delivered = np.where(np.isnan(self.makespan), _NOTHING, _whole(self.makespan))
-        run = np.minimum(np.searchsorted(self.at, trace.cell), max(len(self.at) - 1, 0))
-        counts = (self.at[run] == trace.cell) & self.posed[run] & (trace.seconds <= self.limit[run])
-        run = run[counts]
-        streamed = np.where(trace.makespan < 0, _NOTHING, trace.makespan)[counts]
-        begun, ended = np.flatnonzero(self.posed & ~np.isnan(self.start)), np.flatnonzero(self.posed)
-        started = np.maximum(_whole(self.start), delivered)[begun]
-        stopped = np.minimum(self.seconds, self.limit)[ended]
-        return (
-            np.concatenate([run, begun, ended]),
-            np.concatenate([trace.seconds[counts], np.zeros(len(begun)), stopped]),
-            np.concatenate([np.maximum(streamed, delivered[run]), started, delivered[ended]]),
-            np.concatenate([np.minimum(trace.bound[counts], proven[run]), np.zeros_like(begun), proven[ended]]),
-        )
 
 
 def group_runs(rows: StudyRows, *, plans: bool) -> StageRuns:

@@ -155,7 +155,14 @@ def _parts(filters: JobFilter, *, by_owner: bool) -> tuple[_Part, _Part]:
     else:
         first, rest = equal[:1], owner + equal[1:] + bare
     others = _conjunction(rest)
-    return _conjunction(first), others if filters.text is None else _joined(others, _containing(filters.text))
+    if filters.text is not None:
+        # The text as it is and in small letters, as databases differ in what lower() and LIKE do.
+        plain, small = (re.sub(r"([!%_])", r"!\1", one) for one in (filters.text, filters.text.lower()))
+        tries = [(name, f"%{plain}%") for name in ("label", "model")]
+        tries += [(f"lower({name})", f"%{small}%") for name in ("label", "model", "kind")] + [("id", f"{small}%")]
+        clauses = " OR ".join(f"{name} LIKE ? ESCAPE '!'" for name, _ in tries)
+        others = _joined(others, _Part(f"({clauses})", tuple(pattern for _, pattern in tries)))
+    return _conjunction(first), others
 
 
 def _conjunction(parts: Sequence[tuple[str, Any]]) -> _Part:
@@ -164,15 +171,6 @@ def _conjunction(parts: Sequence[tuple[str, Any]]) -> _Part:
 
 def _joined(first: _Part, second: _Part) -> _Part:
     return _Part(" AND ".join(filter(None, (first.sql, second.sql))), (*first.given, *second.given))
-
-
-def _containing(text: str) -> _Part:
-    """Return a search for a text as it is and in small letters, as databases differ in what lower() and LIKE do."""
-    plain, small = (re.sub(r"([!%_])", r"!\1", one) for one in (text, text.lower()))
-    tries = [(name, f"%{plain}%") for name in ("label", "model")]
-    tries += [(f"lower({name})", f"%{small}%") for name in ("label", "model", "kind")] + [("id", f"{small}%")]
-    clauses = " OR ".join(f"{name} LIKE ? ESCAPE '!'" for name, _ in tries)
-    return _Part(f"({clauses})", tuple(pattern for _, pattern in tries))
 
 
 def _beyond(after: str, *, by_time: bool) -> _Part:
