@@ -9,9 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_MOST = {
-    "product lines": 102250,
+    "product lines": 102165,
     "product files": 503,
-    "private functions that are used once, in per mille of all functions": 131,
+    "private functions that are used once, in per mille of all functions": 127,
     "import depth": 24,
     "rooms": 17,
     "arrows between rooms": 69,
