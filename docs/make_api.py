@@ -44,8 +44,12 @@ _DECLARED = {
     "Unpack[SettingsOptions]": ("pesto.core.settings", "Settings"),
     "Unpack[CompareKeywords]": ("pesto.verbs.verb_options", "CompareOptions"),
     "Unpack[SweepKeywords]": ("pesto.verbs.verb_options", "SweepOptions"),
+    "Unpack[SourceKeywords]": ("pesto.core.source", "Source"),
+    "Unpack[StepKeywords]": ("pesto.core.source", "Source"),
 }
 """Keyword arguments -> module and class that declares them."""
+_ACCEPTED = {"tuple[str, ...]": "str | Iterable[str]", "Path | None": "str | Path | None"}
+"""Type of an option -> type of the keyword argument (`pesto.core.option.Option.accepted_kind`)."""
 INSIDE = "Inside: "
 """How the docstring of an attribute or method begins that is no part of the face."""
 
@@ -168,37 +172,50 @@ def code(node: ast.AST) -> str:
 def signature(node: ast.FunctionDef) -> str:
     """A function as it is called, on one line or with a line for each parameter."""
     result = f" -> {ast.unparse(node.returns)}".replace("'", "") if node.returns else ""
-    words = [word for word in _parameters(node.args) if word not in ("self", "cls")]
+    words = [word for word in _parameters(node) if word not in ("self", "cls")]
     line = f"{node.name}({', '.join(words)}){result}"
     if len(line) <= WIDTH:
         return line
     return "\n".join([f"{node.name}(", *(f"    {word}," for word in words), f"){result}"])
 
 
-def _parameters(args: ast.arguments) -> Iterator[str]:
+def _parameters(node: ast.FunctionDef) -> Iterator[str]:
     """Each parameter with its annotation and default, and the bare star before those by keyword only."""
+    args = node.args
     first = len(args.args) - len(args.defaults)
     for k, arg in enumerate(args.args):
         yield _parameter(arg, args.defaults[k - first] if k >= first else None)
     if args.vararg:
         yield f"*{ast.unparse(args.vararg)}"
-    elif args.kwonlyargs:
+    elif args.kwonlyargs or _declaration(args.kwarg):
         yield "*"
     for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         yield _parameter(arg, default)
     if args.kwarg:
-        yield from _declared_options(args.kwarg)
+        yield from _declared_options(node, args.kwarg)
 
 
-def _declared_options(arg: ast.arg) -> Iterator[str]:
-    """Yield the options that stand behind keyword arguments: the fields of the class that declares them."""
-    declaration = _DECLARED.get("" if arg.annotation is None else ast.unparse(arg.annotation))
+def _declaration(arg: ast.arg | None) -> tuple[str, str] | None:
+    """Module and class that declare keyword arguments; None where these have names of any kind."""
+    return None if arg is None or arg.annotation is None else _DECLARED.get(ast.unparse(arg.annotation))
+
+
+def _declared_options(node: ast.FunctionDef, arg: ast.arg) -> Iterator[str]:
+    """Yield the options that stand behind keyword arguments: the fields of the class that declares them.
+
+    Without those that the function names itself, or leaves out: @with_options_of(..., but="name").
+    """
+    declaration = _declaration(arg)
     if declaration is None:
         yield f"**{ast.unparse(arg)}"
         return
+    left_out = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
+    left_out |= {str(ast.literal_eval(k.value)) for d in node.decorator_list for k in getattr(d, "keywords", ())}
     declared = defined(*declaration, "").node
-    fields = declared.body if isinstance(declared, ast.ClassDef) else []
-    yield from (_declared(item) for item in fields if isinstance(item, ast.AnnAssign))
+    for item in declared.body if isinstance(declared, ast.ClassDef) else []:
+        if isinstance(item, ast.AnnAssign) and _described(item) and name_of(item) not in left_out:
+            text, kind = _declared(item), code(plain(item.annotation))
+            yield text.replace(f": {kind}", f": {_ACCEPTED.get(kind, kind)}", 1)
 
 
 def _parameter(arg: ast.arg, default: ast.expr | None) -> str:

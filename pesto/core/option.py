@@ -53,6 +53,13 @@ class Option:
         return some[0] if len(some) == 1 and type(None) in get_args(self.kind) else self.kind
 
     @property
+    def accepted_kind(self) -> Any:
+        """Type of the keyword argument: a path also as text, several names also as one or in any iterable."""
+        if self.kind == tuple[str, ...]:
+            return str | Iterable[str]
+        return str | self.kind if Path in get_args(self.kind) else self.kind
+
+    @property
     def checked_kind(self) -> Any:
         """Type of the field with its bounds and text, for msgspec, which takes bounds of numbers alone."""
         optional = self.values is not self.kind
@@ -114,15 +121,21 @@ def check_options(value: Any) -> None:
             raise UsageError.build(f"{called} is {shown}", remedy=f"give {each.note('give') or bounds}")
 
 
-def with_options_of(declared: Any) -> Callable[[F], F]:
-    """Show, in the signature of a function that ends in **options, the options of `declared` by name."""
+def with_options_of(declared: Any, *, but: str = "") -> Callable[[F], F]:
+    """Show, in the signature of a function that ends in **options, the options of `declared` by name.
+
+    but: the option that the function does not take.
+    """
 
     def shown(function: F) -> F:
         own = inspect.signature(function)
         first = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         more = [
-            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.kind)
+            inspect.Parameter(
+                each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.accepted_kind
+            )
             for each in options_of(declared)
+            if each.name not in (but, *own.parameters)
         ]
         function.__dict__["__signature__"] = own.replace(parameters=[*first, *more])
         return function
@@ -135,7 +148,7 @@ def expect(name: str, value: object, kind: Any, give: str) -> None:
     try:
         arguments.expect(name, value, kind, give)
     except TypeError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError.of(error) from None
 
 
 def expect_count(name: str, value: object, least: int = 1) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from pesto.core.errors import UsageError
-from pesto.core.option import expect, expect_count, option
+from pesto.core.option import expect, expect_count, expect_names, option, optional_path, options_of
 
 GRAPH_DEF = (".pb", ".pbtxt", ".meta")
 """Endings of files with a GraphDef, in .meta within a MetaGraphDef; any other file is the project's own."""
@@ -89,6 +89,18 @@ class Source:
     every: int = 1
     """For a function, as `Cut.every`."""
 
+    @classmethod
+    def from_keywords(cls, **given: Any) -> "Source":
+        """Return the graph that keyword arguments name; UsageError for a path or names of another type."""
+        declared: Any = cls
+        kinds = {each.name: each.values for each in options_of(declared)}
+        for name, value in given.items():
+            if kinds[name] is Path:
+                given[name] = optional_path(name, value)
+            elif kinds[name] == tuple[str, ...]:
+                given[name] = expect_names(name, value)
+        return cls(**given)
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each feed or op, by name; UsageError for a text that says none."""
@@ -166,6 +178,25 @@ class Source:
                 "a batch goes with TensorFlow's graphs; the project's file has its sizes", remedy="leave it out"
             )
         return self
+
+
+class StepKeywords(TypedDict, total=False):
+    """The options of `Source` for a step that runs, as keyword arguments; for type checkers, a test compares them."""
+
+    model: str | None
+    variant: str | None
+    fetch: str | Iterable[str]
+    saved_model: str | Path | None
+    signature: str | None
+    function: str | None
+    batch: int | None
+    shape: str | Iterable[str]
+
+
+class SourceKeywords(StepKeywords, total=False):
+    """All options of `Source` but its file as keyword arguments."""
+
+    micro_batches: int | None
 
 
 def feed_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:

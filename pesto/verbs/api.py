@@ -1,7 +1,7 @@
 """Pesto from Python: graphs, plans, and TensorFlow programs that run by them. Options by keyword only."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from pesto.core.option import (
     expect,
     expect_count,
     expect_listener,
-    expect_names,
     expect_path,
     optional_path,
     with_options_of,
@@ -26,7 +25,7 @@ from pesto.core.option import (
 from pesto.core.plans import plan_file
 from pesto.core.plans.plan import Plan
 from pesto.core.settings import Settings, SettingsOptions
-from pesto.core.source import Source
+from pesto.core.source import Source, SourceKeywords, StepKeywords
 from pesto.inputs import cluster_file
 from pesto.inputs import load as inputs
 from pesto.inputs.from_networkx import graph_from_networkx
@@ -47,19 +46,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-def load_graph(
-    file: str | Path | None = None,
-    *,
-    model: str | None = None,
-    variant: str | None = None,
-    saved_model: str | Path | None = None,
-    signature: str | None = None,
-    function: str | None = None,
-    fetch: str | Iterable[str] = (),
-    batch: int | None = None,
-    micro_batches: int | None = None,
-    shape: str | Iterable[str] = (),
-) -> Graph:
+@with_options_of(Source)
+def load_graph(file: str | Path | None = None, **source: Unpack[SourceKeywords]) -> Graph:
     """The graph of one training step, from exactly one of a file, a built-in model, a SavedModel and a function.
 
     file: the project's own format (docs/reference/graph-file.md), or a GraphDef (.pb, .pbtxt) with `fetch`, the ops
@@ -73,13 +61,7 @@ def load_graph(
 
     UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file.
     """
-    source = Source(
-        file=optional_path("file", file), model=model, variant=variant,
-        saved_model=optional_path("saved_model", saved_model),
-        signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
-        micro_batches=micro_batches, shape=expect_names("shape", shape),
-    )  # fmt: skip
-    return inputs.load_graph(source)
+    return inputs.load_graph(Source.from_keywords(file=file, **source))
 
 
 def load_cluster(cluster: str | Path) -> Cluster:
@@ -236,20 +218,14 @@ def load_plan(path: str | Path) -> Plan:
     return replace(plan_file.load(expect_path("path", path)), reader=ExplainContext())
 
 
+@with_options_of(Source, but="micro_batches")
 def profile(
     file: str | Path | None = None,
     *,
     iterations: int = 100,
     keep_disturbed: bool = False,
     feeds: str | Path | Mapping[str, Any] | None = None,
-    model: str | None = None,
-    variant: str | None = None,
-    saved_model: str | Path | None = None,
-    signature: str | None = None,
-    function: str | None = None,
-    fetch: str | Iterable[str] = (),
-    batch: int | None = None,
-    shape: str | Iterable[str] = (),
+    **source: Unpack[StepKeywords],
 ) -> tuple[Graph, Profile]:
     """The graph of a step, named as in `load_graph`, and the time of each op on this machine's devices (Pesto, 3.1).
 
@@ -261,14 +237,9 @@ def profile(
     nothing to be measured.
     """
     expect_count("iterations", iterations, 2)
-    source = Source(
-        file=optional_path("file", file), model=model, variant=variant,
-        saved_model=optional_path("saved_model", saved_model),
-        signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
-        shape=expect_names("shape", shape),
-    )  # fmt: skip
+    step = Source.from_keywords(file=file, **source)
     given = feeds if isinstance(feeds, Mapping) else optional_path("feeds", feeds)
-    return inputs.profile_source(source, iterations, keep_disturbed=keep_disturbed, feeds=given)
+    return inputs.profile_source(step, iterations, keep_disturbed=keep_disturbed, feeds=given)
 
 
 def save_profile(profile: Profile, graph: Graph, path: str | Path) -> None:

@@ -18,8 +18,9 @@ from pesto.choosing.whatif.grid import ClusterPoint, scale_cluster
 from pesto.cli.verbs.grids import compare_command, sweep_command
 from pesto.cli.verbs.measuring import profile_command
 from pesto.core.costs.measured import save_profile
+from pesto.core.option import options_of
 from pesto.core.settings import SettingsOptions
-from pesto.core.source import Origin, Source
+from pesto.core.source import Origin, Source, SourceKeywords, StepKeywords
 from pesto.verbs.verb_options import CompareKeywords, CompareOptions, SweepKeywords, SweepOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,6 +141,9 @@ def test_sources_are_named_as_in_source() -> None:
         if name == "profile":
             del fields["micro_batches"]
         assert {p.name: p.default for p in parameters(name).values() if p.name not in others} == fields
+    accepted = {each.name: each.accepted_kind for each in options_of(Source)}
+    assert typing.get_type_hints(SourceKeywords) | {"file": str | Path | None} == accepted  # what type checkers know
+    assert set(SourceKeywords.__annotations__) - set(StepKeywords.__annotations__) == {"micro_batches"}
 
 
 def test_enforcement_has_the_options_of_apply() -> None:

@@ -14,7 +14,7 @@ import msgspec
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import Count
-from pesto.research.study.spec import SCHEDULE, GridSpec, Study
+from pesto.research.study.spec import DEFAULTS, SCHEDULE, OF_ALL_CELLS, GridSpec, Study
 from solvers import FAILED as FAILURES
 from solvers.api import SOLVERS
 from solvers.instances import table
@@ -65,7 +65,6 @@ class CellAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 _FORM = 1
 """Counts up when what a key is made of changes."""
-_COARSEN_TO = 200
 
 
 class GeneratedProblem(msgspec.Struct, frozen=True, kw_only=True, tag="family"):
@@ -185,13 +184,13 @@ def cells_of(study: Study) -> list[StudyCell]:
 
 def _cells(grid: GridSpec, instance: Instance) -> Iterator[dict[str, Any]]:
     """The fields but `ordinal` of every cell of one instance in one grid."""
-    shared = {"workers": grid.workers, "gap": float(grid.gap), "deterministic": grid.deterministic}
+    shared = {name: getattr(grid, name) for name in OF_ALL_CELLS}
     varied: list[dict[str, Any]] = [{"start": grid.start}]
     if grid.stage != SCHEDULE:
-        sizes = product(grid.coarsen_to or (_COARSEN_TO,), grid.congestion or (True,))
+        sizes = product(grid.coarsen_to or (DEFAULTS.coarsen_to,), grid.congestion or (DEFAULTS.congestion,))
         varied = [{"coarsen_to": nodes, "congestion": congestion} for nodes, congestion in sizes]
     for limit_s, solver, settings in product(grid.limits_s, grid.solvers, varied):
-        formulations = (grid.formulations or ("tight",)) if SOLVERS[solver].formulations else ("",)
+        formulations = (grid.formulations or (DEFAULTS.formulation,)) if SOLVERS[solver].formulations else ("",)
         for formulation, seed in product(formulations, grid.seeds):
             named = {"stage": grid.stage, "solver": solver, "formulation": formulation, "limit_s": float(limit_s)}
             named |= {"seed": seed, "settings": shared | settings}
@@ -214,7 +213,7 @@ def _instances(grid: GridSpec, folder: Path) -> Iterator[Instance]:
             try:
                 params = table.settled(family.name, dict(zip(family.params, values, strict=True)))
             except ValueError as error:
-                raise UsageError(f"the study: {error}") from error
+                raise UsageError.of(error, where="the study") from error
             for seed in family.seeds if table.FAMILIES[family.name].seeded else (0,):
                 yield GeneratedProblem(family=family.name, seed=seed, params=params)
     for problem in grid.problems:
@@ -224,7 +223,7 @@ def _instances(grid: GridSpec, folder: Path) -> Iterator[Instance]:
         try:
             variants = [find(model.name, variant)[1] for variant in model.variants or (None,)]
         except ValueError as error:
-            raise UsageError(f"the study: {error}") from error
+            raise UsageError.of(error, where="the study") from error
         sizes: tuple[int | None, ...] = (None,) if grid.stage == PLAN else model.nodes
         for variant, cluster, nodes in product(variants, model.clusters, sizes):
             place, digest = os.fsencode(cluster), ""

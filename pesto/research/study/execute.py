@@ -33,6 +33,7 @@ from pesto.research.study.cells import (
     identity,
     names_file,
 )
+from pesto.research.study.spec import DEFAULTS
 from solvers import Limit, Options, Problem, Progress, Schedule, Status, api
 from solvers.bounds import quick_bounds
 
@@ -204,7 +205,7 @@ def _solved(cell: StudyCell, posed: PosedProblem, start: Schedule | None, known:
     settings = cell.settings
     options = Options(
         seconds=cell.limit_s, gap=settings["gap"], seed=cell.seed, workers=settings["workers"],
-        deterministic=settings["deterministic"], start=start, formulation=cell.formulation or "tight",
+        deterministic=settings["deterministic"], start=start, formulation=cell.formulation or DEFAULTS.formulation,
     )  # fmt: skip
     trace = list[ProgressPoint]()
 
@@ -253,8 +254,9 @@ def plan_cell(cell: StudyCell, step: TracedStep, known: CellAnswer) -> CellAnswe
     if not isinstance(cell.instance, TrainingInstance):
         raise TypeError(f"a training step expected, found {cell.instance.label}")
     settings = Settings(
-        time_limit_s=cell.limit_s, seed=cell.seed, solver=cell.solver, formulation=cell.formulation or "tight",
-        per_edge=cell.instance.per_edge, search=False,  # a cell is about the exact solver
+        time_limit_s=cell.limit_s, seed=cell.seed, solver=cell.solver,
+        formulation=cell.formulation or DEFAULTS.formulation, per_edge=cell.instance.per_edge,
+        search=False,  # a cell is about the exact solver
         **cell.settings,
     )  # fmt: skip
     began = time.monotonic()

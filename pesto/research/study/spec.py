@@ -13,15 +13,20 @@ from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import quoted, shown
 from pesto.core.option import options_of
 from pesto.core.settings import Settings
+from pesto.core.source import Source
 from solvers.api import SOLVERS
 
 VERSION = 1
 
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Label = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][\w.-]*$")]
-Seconds = Annotated[float, Meta(ge=0, le=1e6)]
-_OPTIONS = {each.name: each.meta for each in options_of(Settings)}
-"""Bounds of the options of a solve, which are the same here."""
+_OPTIONS = {each.name: each.meta for each in (*options_of(Source), *options_of(Settings))}
+"""Bounds of the options of a step and a solve, which are the same here."""
+DEFAULTS = Settings()
+"""Defaults of the options of a solve, which are the same here."""
+OF_ALL_CELLS = ("workers", "gap", "deterministic")
+"""Options of a solve that all cells of a grid share."""
+Seconds = Annotated[float, _OPTIONS["time_limit_s"], Meta(le=1e6)]
 Seed = Annotated[int, _OPTIONS["seed"]]
 Nodes = Annotated[int, _OPTIONS["coarsen_to"]]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1)]
@@ -59,8 +64,8 @@ class ModelSpec:
     """Presets, or files relative to the folder of the study's file."""
     nodes: tuple[Nodes, ...] = ()
     """Sizes of the coarse problems; for schedule cells."""
-    batch: Annotated[int, Meta(ge=1, le=10**6)] | None = None
-    per_edge: bool = False
+    batch: Annotated[int, _OPTIONS["batch"], Meta(le=10**6)] | None = None
+    per_edge: bool = DEFAULTS.per_edge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +76,18 @@ class GridSpec:
     """"schedule" solves a problem; "plan" plans a whole training step."""
     solvers: Names
     formulations: tuple[Name, ...] = ()
-    """For solvers that have several; default "tight"."""
+    """For solvers that have several; none for the default of a solve."""
     limits_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)]
-    seeds: Seeds = (0,)
-    workers: Annotated[int, _OPTIONS["workers"]] = 8
-    gap: Annotated[float, _OPTIONS["gap"]] = 0.0
-    deterministic: bool = False
+    seeds: Seeds = (DEFAULTS.seed,)
+    workers: Annotated[int, _OPTIONS["workers"]] = DEFAULTS.workers
+    gap: Annotated[float, _OPTIONS["gap"]] = DEFAULTS.gap
+    deterministic: bool = DEFAULTS.deterministic
     start: bool = True
     """True if a solver starts from a list schedule; for schedule cells."""
     coarsen_to: tuple[Nodes, ...] = ()
-    """For plan cells; default 200."""
+    """For plan cells; none for the default of a solve, as of `congestion`."""
     congestion: tuple[bool, ...] = ()
-    """For plan cells: whether the exact solver knows that transfers share links; default true."""
+    """For plan cells: whether the exact solver knows that transfers share links."""
     families: tuple[FamilySpec, ...] = ()
     problems: tuple[ProblemFile, ...] = ()
     models: tuple[ModelSpec, ...] = ()

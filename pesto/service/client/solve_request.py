@@ -16,7 +16,7 @@ from pesto.inputs.load import load_graph
 from pesto.planning.solving.tracker import Incumbent
 from pesto.reporting.show.status_line import LiveLine
 from pesto.service.client.clients import Client
-from pesto.verbs.jobs.request import BlobFile, JobRequest, JobSettings, JobSource, PlanFile
+from pesto.verbs.jobs.request import SOURCE_OPTIONS, BlobFile, JobRequest, JobSettings, JobSource, PlanFile
 from pesto.verbs.requests import SolveRequest
 
 _NO_NAME = re.compile(r"[^\w.-]+")
@@ -73,16 +73,11 @@ def _file_of(value: object) -> Path | None:
 
 def _source(client: Client, source: Source, *, quiet: bool) -> JobSource:
     """Models by name, files as they are; functions and SavedModels, which are code, as the graphs that they give."""
+    options = {name: getattr(source, name) for name in SOURCE_OPTIONS}
     if source.model is not None:
-        return JobSource(
-            model=source.model, variant=source.variant, batch=source.batch, micro_batches=source.micro_batches
-        )
+        return JobSource(**options)
     if source.file is not None:
-        sha = client.upload(source.file)
-        return JobSource(
-            blob=sha, name=source.file.name, fetch=source.fetch, batch=source.batch,
-            micro_batches=source.micro_batches, shape=source.shape,
-        )  # fmt: skip
+        return JobSource(blob=client.upload(source.file), name=source.file.name, **options)
     data = gzip.compress(graph_file.dumps(load_graph(source, quiet=quiet)), mtime=0)
     return JobSource(blob=client.upload(data), name=f"{_label(source)}.json.gz")
 

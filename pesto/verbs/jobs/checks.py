@@ -17,7 +17,7 @@ from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import precheck
-from pesto.verbs.jobs.request import JobRequest, JobSettings, JobSource, Kind, plans_of
+from pesto.verbs.jobs.request import SOURCE_OPTIONS, JobRequest, JobSettings, JobSource, Kind, plans_of
 from pesto.verbs.verb_options import CompareOptions, SplitOptions, SweepOptions
 from solvers.api import SOLVERS
 
@@ -104,15 +104,7 @@ def settings_of(kind: Kind) -> tuple[str, ...]:
 def named_source(source: JobSource, file: Path | None = None) -> Source:
     """Return a source as the verbs take it; `file` is where its blob lies, by default the name alone."""
     given = Path(source.name or "graph.json") if source.blob is not None else None
-    return Source(
-        model=source.model,
-        variant=source.variant,
-        file=file or given,
-        fetch=source.fetch,
-        batch=source.batch,
-        micro_batches=source.micro_batches,
-        shape=source.shape,
-    ).checked()
+    return Source(file=file or given, **{name: getattr(source, name) for name in SOURCE_OPTIONS}).checked()
 
 
 def given_settings(request: JobRequest) -> dict[str, Any]:

@@ -7,8 +7,9 @@ import msgspec
 from msgspec import Meta
 
 from pesto.choosing.whatif.grid import AXES
-from pesto.core.option import REQUIRED, options_of
+from pesto.core.option import REQUIRED, Option, options_of
 from pesto.core.settings import Settings, SettingsOptions
+from pesto.core.source import Source
 from pesto.verbs import verb_options
 
 PLAN, SPLIT, REPORT = "plan.json", "split.json", "report.html"
@@ -52,21 +53,6 @@ class PlanFile(_RequestPart, frozen=True):
     name: FileName | None = None
 
 
-class JobSource(_RequestPart, frozen=True):
-    """The training step: a built-in model, or a graph file or GraphDef that was uploaded (docs/guides/own-step.md)."""
-
-    model: Name | None = None
-    variant: Name | None = None
-    blob: Sha | None = None
-    name: FileName | None = None
-    """Name of the file: .json or .json.gz is the project's own, .pb and .pbtxt are GraphDefs."""
-    fetch: tuple[Annotated[str, Meta(max_length=1000)], ...] = ()
-    batch: Count | None = None
-    micro_batches: Count | None = None
-    shape: tuple[Annotated[str, Meta(max_length=1000)], ...] = ()
-    """Shapes of feeds that a GraphDef leaves open, each as NAME=16,40."""
-
-
 class _Given(_RequestPart, frozen=True):
     """Options of which some are given, each None where it is not."""
 
@@ -97,20 +83,53 @@ else:
     )  # fmt: skip
 
 
-def _options(name: str, declared: type, some: tuple[str, ...], doc: str) -> Any:
-    """Return the type of an object with some of a verb's options, from their declarations."""
-    fields = list[tuple[Any, ...]]()
-    for option in options_of(declared):
-        if option.name in some:
-            kind: Any = tuple[float, ...] if option.kind == Iterable[float] else option.checked_kind
-            if option.kind is str:
-                kind = Annotated[str, Meta(max_length=100, description=option.text)]
-            fields.append((option.name, kind, *([] if option.default is REQUIRED else [option.default])))
+def _options(name: str, declared: type, some: Iterable[str], doc: str, own: Iterable[tuple[Any, ...]] = ()) -> Any:
+    """Return the type of an object with some of a verb's options, from their declarations, and fields of its own."""
+    fields = [
+        (option.name, _sent_kind(option), *([] if option.default is REQUIRED else [option.default]))
+        for option in options_of(declared)
+        if option.name in some
+    ]
     return msgspec.defstruct(
-        name, fields, bases=(_RequestPart,), module=__name__, frozen=True, kw_only=True, namespace={"__doc__": doc}
+        name,
+        [*own, *fields],
+        bases=(_RequestPart,),
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+        namespace={"__doc__": doc},
     )
 
 
+def _sent_kind(option: Option) -> Any:
+    """Return the type of an option in a request: as declared, and texts and whole numbers no larger than may be sent.
+
+    Numbers of axes are a list, and have no text here.
+    """
+    if option.kind == Iterable[float]:
+        return tuple[float, ...]
+    said = Meta(description=option.text)
+    if option.values is str:
+        kind: Any = Annotated[Name, said]
+    elif option.values == tuple[str, ...]:
+        kind = Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], said]
+    elif option.values is int and option.meta.le is None:
+        kind = Annotated[int, Meta(ge=option.meta.ge, le=2**31 - 1, description=option.text)]
+    else:
+        return option.checked_kind
+    return kind if option.values is option.kind else kind | None
+
+
+_OF_THIS_MACHINE = ("file", "saved_model", "signature", "function")
+"""Options of a source that name files and programs of the machine that has them."""
+SOURCE_OPTIONS = tuple(each.name for each in options_of(Source) if each.name not in _OF_THIS_MACHINE)
+"""Options of a source that a job has too."""
+JobSource: Any = _options(
+    "JobSource", Source, SOURCE_OPTIONS,
+    "The training step: a built-in model, or a graph file or GraphDef that was uploaded (docs/guides/own-step.md).",
+    # The name's ending: .json or .json.gz is the project's own, .pb and .pbtxt are GraphDefs.
+    own=[("blob", Sha | None, None), ("name", FileName | None, None)],
+)  # fmt: skip
 _OF_SPLITS = ("workers", "method", "objective", "replicate", "halo", "memory_gib", "whole")
 SplitOptions: Any = _options("SplitOptions", verb_options.SplitOptions, _OF_SPLITS, "The options of `pesto split`.")
 SweepOptions: Any = _options(
