@@ -9,13 +9,14 @@ from pesto.choosing.whatif.points import Sweep, SweepTask, sweep
 from pesto.choosing.whatif.rerun import evaluator_of
 from pesto.core.files.disk import write_atomic
 from pesto.core.plans.plan import Plan
+from pesto.core.problem import StepOnCluster
 from pesto.inputs.load import load_costs
 from pesto.planning.solving.flow import SolveOutcome, solve
 from pesto.planning.solving.tracker import Incumbent
 from pesto.planning.solving.trust import ErrorModel, measure_trust, remake_candidates
 from pesto.reporting.show.lines import head, ms, row
 from pesto.reporting.show.sweep_page import draw_sweep
-from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, StepOnCluster, WorkCell, step
+from pesto.research.reproduction.cached_cells import CellResult, CellSettings, Found, Key, WorkCell, step
 
 NEAR = 1.01
 STARTS = (

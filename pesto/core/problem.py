@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,18 @@ def lanes(cluster: Cluster) -> tuple[tuple[str, int], ...]:
         for index, device in enumerate(cluster.devices)
         for core in range(device.cores)
     )
+
+
+class StepOnCluster(NamedTuple):
+    """A training step on a cluster, and the modelled costs of one on the other."""
+
+    graph: Graph
+    cluster: Cluster
+    costs: Costs
+
+    def problem(self) -> Problem:
+        """Return the full graph in ticks; variables alone are memory, as in `pesto.planning.solving.flow`."""
+        return build_problem(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
 
 
 def build_problem(

@@ -203,14 +203,13 @@ class StepChain:
     """[L] bytes of a version of each layer's weights, which every batch in flight has; 0 where batches share them."""
 
 
-def accelerators(cluster: Cluster) -> Ints:
-    """Return the devices of stages, all alike: those that are no hosts, or hosts where there are no others.
+def stage_devices(cluster: Cluster) -> Ints:
+    """Return the devices of stages, all alike: the accelerators of the cluster.
 
     Listed so that neighbours are near: behind each the one that it sends to fastest. UsageError where they are of
     several kinds or speeds.
     """
-    fast = [at for at, device in enumerate(cluster.devices) if device.kind != "cpu"]
-    result = fast or list(range(len(cluster.devices)))
+    result = cluster.accelerators
     first = cluster.devices[result[0]]
     for at in result:
         device = cluster.devices[at]
@@ -237,7 +236,7 @@ def build_step_chain(
     between devices that follow each other, tensor by tensor; a tensor that is read far on crosses every cut on its way.
     A variable that is read on both sides of a cut is sent once a step.
     """
-    fast = accelerators(cluster)
+    fast = stage_devices(cluster)
     # [n] of each op on one accelerator; none of what runs elsewhere.
     known = costs.compute_s[:, fast]
     seconds = np.where(np.isnan(known).all(axis=1), 0.0, np.nan_to_num(known).max(axis=1))
@@ -463,7 +462,7 @@ class StagedStep:
         UsageError for a cluster of one accelerator, or of different ones; InputError for a graph that is no training
         step; InfeasibleError where the variables cannot fit.
         """
-        fast = accelerators(cluster)
+        fast = stage_devices(cluster)
         if len(fast) < 2:
             raise UsageError.build(
                 f"{cluster.name} has one accelerator", remedy="a pipeline needs two; give a cluster with more"
@@ -513,7 +512,7 @@ class StagedStep:
                 contiguous=contiguous,
             )  # fmt: skip
         except ValueError as error:
-            raise UsageError(str(error)) from error
+            raise UsageError.of(error) from error
 
     def map_schedule(self, schedule: ChainSchedule) -> MappedSchedule:
         """Lay a schedule over all ops of all micro-batches, blocks in its order, ops inside as they follow; run it."""

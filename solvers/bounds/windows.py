@@ -8,7 +8,6 @@ import math
 import time
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -305,24 +304,6 @@ def _fits(known: ScheduleFacts, tasks: Bools, place: int) -> bool:
         if preemptive(jobs) > known.upper * speed:
             return False
     return True
-
-
-class TimeWindows(NamedTuple):
-    """When each task runs in any schedule of at most some ticks."""
-
-    start: Ints
-    """[n] earliest start of each task, in ticks."""
-    finish: Ints
-    """[n] latest finish of each task, in ticks."""
-
-
-def windows(problem: Problem, upper: int) -> TimeWindows | None:
-    """Return earliest starts and latest finishes in every schedule with a makespan of at most `upper`.
-
-    None is a proof that there is no such schedule. See `informed`, which knows more. Deterministic.
-    """
-    known = informed(problem, upper)
-    return None if known is None else TimeWindows(known.head, ints(upper - known.tail))
 
 
 def informed(problem: Problem, upper: int, ends: float = math.inf) -> ScheduleFacts | None:

@@ -52,15 +52,6 @@ def incidence(net: FactorGraph) -> tuple[Ints, Ints]:
     return offset, at // 2
 
 
-def value_of(net: FactorGraph, labels: Ints) -> int:
-    """Return the cost of labels; NEVER or more if one is forbidden."""
-    pairs = net.begin[:-1] + labels[net.a] * np.diff(net.first)[net.b] + labels[net.b]
-    own, both = net.cost[net.first[:-1] + labels], net.table[pairs]
-    if (own >= NEVER).any() or (both >= NEVER).any():
-        return NEVER
-    return int(own.sum()) + int(both.sum())
-
-
 def costs_beside(net: FactorGraph, labels: Ints, v: int, edges: Ints) -> Ints:
     """Return the cost of each label of a variable, given the labels of its labelled neighbours."""
     cost = net.cost[net.first[v] : net.first[v + 1]].copy()
@@ -88,15 +79,6 @@ def tidy(net: FactorGraph) -> tuple[FactorGraph, Ints] | None:
     begin = offsets(sizes[net.a] * sizes[net.b])
     keeping = FactorGraph(offsets(sizes), net.cost[keep], net.a, net.b, begin, _kept_pairs(net, keep, int(begin[-1])))
     return keeping, np.flatnonzero(keep)
-
-
-def part_of(net: FactorGraph, variables: Ints, edges: Ints) -> FactorGraph:
-    """Return these variables and edges alone, in the order given; the edges join such variables."""
-    number = np.full(len(net.first) - 1, -1)
-    number[variables] = np.arange(len(variables))
-    label, first = runs(net.first, variables)
-    pair, begin = runs(net.begin, edges)
-    return FactorGraph(first, net.cost[label], number[net.a[edges]], number[net.b[edges]], begin, net.table[pair])
 
 
 def runs(begin: Ints, which: Ints) -> tuple[Ints, Ints]:

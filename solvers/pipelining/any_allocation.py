@@ -68,7 +68,7 @@ def with_one_batch(chain: Chain) -> Chain:
     return replace(chain, weights=held, activation=0 * held)
 
 
-def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed: int = 0) -> LoadAllocation | None:
+def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0) -> LoadAllocation | None:
     """Return the allocation whose busiest device or link has least to do, found within about so many seconds.
 
     The memory of devices is for the weights. What batches in flight hold is not counted: ValueError where a chain on
@@ -102,7 +102,7 @@ def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed:
     answer = asked_of(
         "solvers.cpsat.chain_loads", seconds + GRACE_S, **ticks, weights=chain.weights,
         start=np.full(chain.layers, -1) if known is None else np.searchsorted(used, known.allocation.device),
-        least=ceil(bound.value), most=total if known is None else known.T, seconds=seconds, seed=seed,
+        least=ceil(bound.value), most=total if known is None else known.T, seconds=seconds,
     )  # fmt: skip
     # Loads and weights are computed anew: CP-SAT's allocation counts only if it is better by them.
     if int(answer["bound"]) > bound.value:

@@ -52,7 +52,6 @@ class PeriodicProblem:
     """A period, in ticks for k batches, beyond which nothing is looked for; None: one batch after the other."""
     seconds: float = 60.0
     workers: int = 1
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -151,7 +150,6 @@ class ModuloTask:
             ticks=ticks, resource=resource, waits=waits, held=held, room=room.tolist(),
             summed=question.model is MemoryModel.PAPER, k=k,
             least=least, most=most, flushed=question.flushed, seconds=question.seconds, workers=question.workers,
-            seed=question.seed,
         )  # fmt: skip
 
     def refused(self) -> PeriodicResult:

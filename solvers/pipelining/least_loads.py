@@ -54,7 +54,7 @@ class DagAllocation:
 
 
 def least_dag_load(
-    dag: LayerDag, devices: int, memory: int | None = None, *, seconds: float = 10.0, workers: int = 1, seed: int = 0
+    dag: LayerDag, devices: int, memory: int | None = None, *, seconds: float = 10.0, workers: int = 1
 ) -> DagAllocation | None:
     """Return the allocation to equal devices whose busiest has least to do, found within about so many seconds.
 
@@ -72,7 +72,7 @@ def least_dag_load(
     least, name = packed_ticks(given.loads.tolist(), devices), "packed ticks"
     device, interrupted = start, False
     try:
-        device, best = _annealed(given, (start, best), room, least, until - (1 - ANNEALED) * seconds, seed)
+        device, best = _annealed(given, (start, best), room, least, until - (1 - ANNEALED) * seconds)
         seconds = min(BOUNDED * seconds, until - time.monotonic())
         if best > least and devices > 1 and len(given.to) and seconds > 0:
             spread = _spread(given, device, best, {"devices": devices, "least": least, "seconds": seconds})
@@ -83,7 +83,7 @@ def least_dag_load(
             answer = asked_of(
                 "solvers.cpsat.dag_loads", left + GRACE_S, loads=given.loads, weights=given.weights, one=one[once],
                 two=given.to[once], ticks=given.ticks[once], start=device, most=best, least=least, devices=devices,
-                memory=int(room[0]), workers=workers, seed=seed, seconds=left,
+                memory=int(room[0]), workers=workers, seconds=left,
             )  # fmt: skip
             if answer["device"].shape == device.shape and busiest(dag, answer["device"][given.of], devices) < best:
                 device, best = answer["device"], busiest(dag, answer["device"][given.of], devices)
@@ -116,11 +116,9 @@ def _order(dag: LayerDag, given: Knots) -> Ints:
     return ints(list(dict.fromkeys(given.of[order].tolist())))
 
 
-def _annealed(
-    given: Knots, start: tuple[Ints, int], room: Ints, least: int, until: float, seed: int
-) -> tuple[Ints, int]:
+def _annealed(given: Knots, start: tuple[Ints, int], room: Ints, least: int, until: float) -> tuple[Ints, int]:
     """Return the best of annealings from the start, each twice as long as the one before, while there is time."""
-    rng, (device, best), began = np.random.default_rng(seed), start, time.monotonic()
+    rng, (device, best), began = np.random.default_rng(0), start, time.monotonic()
     done, parts, most = 0, 1, PARTS * (1 + len(start[0]) // _FEW)
     while done < most:
         at = start[0]

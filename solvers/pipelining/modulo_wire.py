@@ -31,7 +31,6 @@ class ChainSpec(msgspec.Struct, kw_only=True, frozen=True, tag=True):
     """True if there are k batches only, and `least` and `most` bound the tick at which they end."""
     seconds: float
     workers: int
-    seed: int
 
 
 class ModuloResult(msgspec.Struct, kw_only=True, frozen=True):

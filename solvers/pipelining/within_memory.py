@@ -215,7 +215,6 @@ class PeriodSearchSpec:
     enough: Fraction | None = None
     """Lower bound on the period, in ticks, at which the search ends."""
     rounds: int = ROUNDS
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -282,7 +281,7 @@ class _PeriodSearch:
 
     def anneal(self) -> None:
         """From the start, on from where that ends, from the best, and from stages at random, in turn."""
-        wanted, rng, pool = self.wanted, np.random.default_rng(self.wanted.seed), self.pool
+        wanted, rng, pool = self.wanted, np.random.default_rng(0), self.pool
         layers, devices = wanted.chain.layers, wanted.machines.devices
         starts = [each.device for each in (self.hint, self.best and self.best[0]) if each is not None]
         device = starts[-1] if starts else ints([0] * layers)
@@ -345,8 +344,7 @@ class _PeriodSearch:
             allocation = Allocation(device=row, devices=wanted.machines.devices)
             question = PeriodicProblem(
                 chain=wanted.machines.on(wanted.chain, allocation), allocation=allocation, k=k,
-                memory=wanted.machines.memory, model=wanted.model, most=below - 1, seconds=seconds, seed=wanted.seed,
-                apart=every,
+                memory=wanted.machines.memory, model=wanted.model, most=below - 1, seconds=seconds, apart=every,
             )  # fmt: skip
             task = ModuloTask(question)
             if not task.misfit and task.asked.least < below:

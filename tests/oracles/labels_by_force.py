@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 
 from solvers.labels.critical import by_paths
+from solvers.labels.factor_graph import NEVER, FactorGraph
 from solvers.labels.label_methods import solve
 from solvers.labels.labelling import FORBIDDEN, Labelling
 
@@ -15,6 +16,15 @@ def value_of(problem: Labelling, labels) -> int | None:
     for a, b, table in zip(problem.a, problem.b, problem.table, strict=True):
         costs.append(problem.costs[problem.begin[table] + labels[a] * problem.labels[b] + labels[b]])
     return None if FORBIDDEN in costs else int(sum(costs))
+
+
+def net_value(net: FactorGraph, labels) -> int:
+    """Return the cost of labels of a net; NEVER or more if one is forbidden."""
+    pairs = net.begin[:-1] + labels[net.a] * np.diff(net.first)[net.b] + labels[net.b]
+    own, both = net.cost[net.first[:-1] + labels], net.table[pairs]
+    if (own >= NEVER).any() or (both >= NEVER).any():
+        return NEVER
+    return int(own.sum()) + int(both.sum())
 
 
 def least_value(problem: Labelling) -> int | None:

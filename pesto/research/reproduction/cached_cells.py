@@ -15,19 +15,16 @@ from typing import Any, NamedTuple
 
 from pesto.choosing.whatif.grid import ClusterPoint, scale_cluster
 from pesto.core.cluster import Cluster
-from pesto.core.costs import Costs
 from pesto.core.executing.executor import WorkItem, WorkResult
 from pesto.core.executing.pool import Pool
 from pesto.core.executing.worker import WorkerChannel, die_with
 from pesto.core.files.disk import make_folder
 from pesto.core.files.graph_file import load
-from pesto.core.graph import Graph
-from pesto.core.problem import build_problem
+from pesto.core.problem import StepOnCluster
 from pesto.core.settings import Settings
 from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.load import load_costs
 from pesto.research.cell_runner import run_works
-from solvers import Problem
 
 Key = tuple[str, ...]
 """Key of a cell, such as a model and a cluster."""
@@ -181,18 +178,6 @@ PAPER = (
     "transformer/12x8x1024", "transformer/6x16x2048", "nasnet/4x212", "nasnet/6x148", "nasnet/6x168",
 )  # fmt: skip
 """The variants of Pesto (Middleware '21), section 5.2."""
-
-
-class StepOnCluster(NamedTuple):
-    """A step on a cluster, on modelled costs."""
-
-    graph: Graph
-    cluster: Cluster
-    costs: Costs
-
-    def problem(self) -> Problem:
-        """The full graph in ticks; variables alone are memory, as in `pesto.planning.solving.flow`."""
-        return build_problem(self.graph, self.costs, self.cluster, memory=self.graph.param_bytes)
 
 
 _load_graph = lru_cache(maxsize=2)(load)

@@ -14,7 +14,7 @@ import msgspec
 from pesto.core.errors import FileError, InputError, UsageError
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import Count
-from pesto.research.study.spec import DEFAULTS, SCHEDULE, OF_ALL_CELLS, GridSpec, Study
+from pesto.research.study.spec import DEFAULTS, OF_ALL_CELLS, SCHEDULE, GridSpec, Study
 from solvers import FAILED as FAILURES
 from solvers.api import SOLVERS
 from solvers.instances import table

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from pesto.core.cluster import Cluster
-from pesto.core.costs import Costs
 from pesto.core.distribution import VERSION
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
 from pesto.core.files.disk import read_bytes
 from pesto.core.files.json import shown
-from pesto.core.graph import Graph
-from pesto.core.problem import TICK_S
+from pesto.core.problem import TICK_S, StepOnCluster
 from pesto.core.settings import Settings
 from pesto.research.study.cells import (
     FAILED,
@@ -64,27 +61,18 @@ class PosedProblem:
     """A list schedule; None where memory defeats the list scheduler."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TracedStep:
-    """A training step, a cluster and the modelled costs of one on the other."""
-
-    graph: Graph
-    cluster: Cluster
-    costs: Costs
-
-
 class InstanceCache:
     """The latest instances of one process; UnbuildableInstanceError, each time, for one that cannot be built."""
 
     def __init__(self) -> None:
         self._posed: dict[str, PosedProblem | UnbuildableInstanceError] = {}
-        self._steps: dict[str, TracedStep | UnbuildableInstanceError] = {}
+        self._steps: dict[str, StepOnCluster | UnbuildableInstanceError] = {}
 
     def posed(self, instance: Instance) -> PosedProblem:
         """The problem of a schedule cell."""
         return _kept(self._posed, instance, lambda: _posed(_problem(instance)))
 
-    def step(self, instance: Instance) -> TracedStep:
+    def step(self, instance: Instance) -> StepOnCluster:
         """The training step of a plan cell."""
         return _kept(self._steps, instance, lambda: _step(instance))
 
@@ -146,7 +134,7 @@ def _posed(problem: Problem) -> PosedProblem:
     return PosedProblem(problem=problem, lower_bound=quick_bounds.best(problem)[0], listed=listed)
 
 
-def _step(instance: Instance) -> TracedStep:
+def _step(instance: Instance) -> StepOnCluster:
     from pesto.core.source import Source
     from pesto.inputs import load as inputs
     from pesto.inputs.cluster_file import load_cluster
@@ -156,7 +144,7 @@ def _step(instance: Instance) -> TracedStep:
     path = _cluster(instance)  # first, as it takes no time
     graph = inputs.load_graph(Source(model=instance.model, variant=instance.variant, batch=instance.batch))
     cluster = load_cluster(path)
-    return TracedStep(graph=graph, cluster=cluster, costs=inputs.load_costs(graph, cluster, None))
+    return StepOnCluster(graph=graph, cluster=cluster, costs=inputs.load_costs(graph, cluster, None))
 
 
 _LINE = 500
@@ -237,7 +225,7 @@ def _solved(cell: StudyCell, posed: PosedProblem, start: Schedule | None, known:
     )
 
 
-def plan_cell(cell: StudyCell, step: TracedStep, known: CellAnswer) -> CellAnswer:
+def plan_cell(cell: StudyCell, step: StepOnCluster, known: CellAnswer) -> CellAnswer:
     """The plan of a training step, and what the exact solver made of its coarse graph.
 
     The makespan is the chosen plan's on the full graph, the bound is one of the full graph; the status and the version

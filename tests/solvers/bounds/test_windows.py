@@ -8,7 +8,7 @@ import numpy as np
 from exhaustive import exhaustive
 
 from solvers.bounds import windows as bounding_windows
-from solvers.bounds.windows import dense, informed, windows
+from solvers.bounds.windows import dense, informed
 from solvers.instances.plain import chain, fork, layered
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
@@ -95,7 +95,7 @@ def test_most_lengths_below_the_optimum_are_refuted(seeds):
         schedule = exhaustive(p)
         if schedule is not None and schedule.makespan > 0:
             below += 1
-            refuted += windows(p, schedule.makespan - 1) is None
+            refuted += informed(p, schedule.makespan - 1) is None
     assert refuted > 0.85 * below
 
 
@@ -105,11 +105,11 @@ def test_windows_of_a_fork_count_the_work_before_and_after():
     The last starts after 1 + 6 / 2; the first must be finished 6 / 2 + 1 before the end; the others are between.
     """
     p = fork(8, transfer=0)
-    found = windows(p, 6)
+    found = informed(p, 6)
     assert found is not None
-    assert found.start.tolist() == [0, *[1] * 6, 4]
-    assert found.finish.tolist() == [2, *[5] * 6, 6]
-    assert windows(p, 4) is None
+    assert found.head.tolist() == [0, *[1] * 6, 4]
+    assert (6 - found.tail).tolist() == [2, *[5] * 6, 6]
+    assert informed(p, 4) is None
 
 
 def test_a_transfer_without_time_joins_and_a_device_without_time_parts():
@@ -159,15 +159,15 @@ def test_large_problems_have_windows_of_their_paths():
     """More tasks than pairs are looked at for: heads and tails of a chain."""
     p = chain(2000)
     assert not dense(p)
-    found = windows(p, 2003)
+    found = informed(p, 2003)
     assert found is not None
-    assert (found.start == np.arange(2000)).all()
-    assert (found.finish == np.arange(2000) + 4).all()
-    assert windows(p, 1999) is None
+    assert (found.head == np.arange(2000)).all()
+    assert (2003 - found.tail == np.arange(2000) + 4).all()
+    assert informed(p, 1999) is None
 
 
 def test_no_task_has_no_window():
     """Nothing to place within nothing."""
-    found = windows(chain(0), 0)
+    found = informed(chain(0), 0)
     assert found is not None
-    assert len(found.start) == len(found.finish) == 0
+    assert len(found.head) == len(found.tail) == 0

@@ -4,12 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from labels_by_force import least_value, value_of
+from labels_by_force import least_value, net_value, value_of
 
 from solvers.labels.critical import by_paths
 from solvers.labels.elimination import eliminate
-from solvers.labels.factor_graph import NEVER, costs_beside, incidence, net_of, part_of, runs, tidy
-from solvers.labels.factor_graph import value_of as net_value
+from solvers.labels.factor_graph import NEVER, costs_beside, incidence, net_of, runs, tidy
 from solvers.labels.label_methods import LabelResult, solve
 from solvers.labels.labelling import FORBIDDEN, MOST, Builder, Labelling, judge, most, narrowed, pinned
 from solvers.labels.messages import pass_messages
@@ -109,22 +108,8 @@ def test_costs_beside_neighbours(seeds) -> None:
                 assert cost == min(NEVER, wanted)
 
 
-def test_a_part_of_a_net_is_its_own_costs(seeds) -> None:
-    """Of some variables and the edges between them, for all of their labels."""
-    for seed in seeds(30):
-        problem, rng = drawn(seed), np.random.default_rng(seed)
-        net = net_of(problem)
-        some = np.flatnonzero(rng.random(problem.variables) < 0.6)
-        edges = np.flatnonzero(np.isin(net.a, some) & np.isin(net.b, some))
-        part = part_of(net, some, edges)
-        for labels in product(*(range(problem.labels[v]) for v in some)):
-            whole = dict(zip(some.tolist(), labels, strict=True))
-            costs = [int(net.cost[net.first[v] + label]) for v, label in whole.items()]
-            for e in edges.tolist():
-                a, b = int(net.a[e]), int(net.b[e])
-                costs.append(int(net.table[net.begin[e] + whole[a] * problem.labels[b] + whole[b]]))
-            value = net_value(part, np.array(labels, dtype=np.int64))
-            assert value == (NEVER if max(costs, default=0) >= NEVER else sum(costs))
+def test_runs_follow_each_other() -> None:
+    """Their places, and where each begins among them."""
     places, first = runs(np.array([0, 2, 2, 5]), np.array([2, 0]))
     assert places.tolist() == [2, 3, 4, 0, 1] and first.tolist() == [0, 3, 5]
 

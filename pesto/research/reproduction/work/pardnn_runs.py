@@ -6,8 +6,8 @@ import numpy as np
 
 from pesto.choosing.comparison.contest import Entrants, compete, shape_of
 from pesto.core.memory import footprint
-from pesto.core.problem import TICK_S, build_problem
-from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, StepOnCluster, machine, step, step_on
+from pesto.core.problem import TICK_S, StepOnCluster, build_problem
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, machine, step, step_on
 from solvers import Options, Problem
 from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.pardnn.emulator import emulate

@@ -7,7 +7,7 @@ import numpy as np
 from pesto.choosing.comparison.contest import Entrants, compete
 from pesto.core.costs.measured import load_profile, spread_quantiles
 from pesto.core.files.graph_file import load
-from pesto.core.problem import TICK_S, lanes
+from pesto.core.problem import TICK_S, StepOnCluster, lanes
 from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import CandidateEvaluator, formulate
 from pesto.planning.solving.exact import ExactOutcome, solve_coarse
@@ -18,7 +18,6 @@ from pesto.research.reproduction.cached_cells import (
     CellSettings,
     Found,
     Key,
-    StepOnCluster,
     file_of,
     machine,
     model_name,

@@ -10,7 +10,7 @@ from pesto.choosing.strategy_choice.timed_split import time_split
 from pesto.core.cluster import Cluster
 from pesto.core.errors import InfeasibleError
 from pesto.core.graph import Graph
-from pesto.core.problem import TICK_S, build_problem
+from pesto.core.problem import TICK_S, StepOnCluster, build_problem
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.inputs.load import load_costs, load_shaped
@@ -22,7 +22,7 @@ from pesto.planning.solving.quick_candidates import (
     layers_of,
     unify_groups,
 )
-from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, StepOnCluster, machine
+from pesto.research.reproduction.cached_cells import CellSettings, Found, Key, machine
 from pesto.split.program import Rules
 from pesto.split.split_search import Split, divide
 from pesto.split.typed_graph import TypedGraph

@@ -3,17 +3,18 @@
 import pytest
 
 from pesto.core.cluster import Path
+from pesto.core.problem import StepOnCluster
 from pesto.core.settings import Settings
 from pesto.planning.solving import exact, flow, quick_candidates
 from pesto.research.study.cells import CellAnswer, StudyCell, TrainingInstance
-from pesto.research.study.execute import TracedStep, plan_cell
+from pesto.research.study.execute import plan_cell
 from solvers.result import Limit, Result, Status
 
 LINK = Path(latency_s=0.0, s_per_byte=1e-9)
 
 
 @pytest.fixture
-def step(make_graph, make_cluster, make_costs) -> TracedStep:
+def step(make_graph, make_cluster, make_costs) -> StepOnCluster:
     """Ten producers of 1 us that share a GPU, and a consumer of 10 us each; a transfer takes 30 us.
 
     With k consumers on the other GPU, the first GPU is busy until 10 + 10 (10 - k) us. Were links free, the first
@@ -23,7 +24,7 @@ def step(make_graph, make_cluster, make_costs) -> TracedStep:
     ops = [{"name": f"p{k}", "s": 1e-6, "bytes": 30_000, "group": "g", "kinds": ("gpu",)} for k in range(10)]
     ops += [{"name": f"c{k}", "s": 1e-5, "inputs": [f"p{k}"], "kinds": ("gpu",)} for k in range(10)]
     graph, cluster = make_graph(ops), make_cluster(path=LINK)
-    return TracedStep(graph=graph, cluster=cluster, costs=make_costs(graph, cluster))
+    return StepOnCluster(graph=graph, cluster=cluster, costs=make_costs(graph, cluster))
 
 
 def cell(*, congestion: bool) -> StudyCell:
@@ -37,7 +38,7 @@ def cell(*, congestion: bool) -> StudyCell:
     )  # fmt: skip
 
 
-def planned(one: StudyCell, step: TracedStep, measures: dict[str, int]) -> CellAnswer:
+def planned(one: StudyCell, step: StepOnCluster, measures: dict[str, int]) -> CellAnswer:
     return plan_cell(one, step, CellAnswer(key=one.key, status="refused", measures=measures))
 
 
