@@ -127,7 +127,7 @@ def _offer_cancel(client: Client, name: str) -> None:
 def _detached(name: str) -> DetachedError:
     """Return the error of a job that goes on and that nobody here watches."""
     kind = DetachedError if received() == Exit.INTERRUPTED else SentAwayError
-    return kind(f"job {name} goes on without you - pesto jobs watch {name}")
+    return kind.build(f"job {name} goes on without you", remedy=f"pesto jobs watch {name}")
 
 
 def solve_there(

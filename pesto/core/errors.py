@@ -33,20 +33,12 @@ class PestoError(Exception):
     """Exit code of the command line for errors of this class."""
     where: str = ""
     """File or name that the error is about."""
-    _remedy: str = ""
+    remedy: str = ""
+    """Advice to the user; empty where there is none."""
 
     @property
     def message(self) -> str:
         """Text without the place and the remedy: what is wrong."""
-        return self._text if self._remedy else split_remedy(self._text)[0]
-
-    @property
-    def remedy(self) -> str:
-        """Advice to the user; empty where there is none."""
-        return self._remedy or split_remedy(self._text)[1]
-
-    @property
-    def _text(self) -> str:
         return str(self.args[0]) if self.args else ""
 
     def __str__(self) -> str:
@@ -55,14 +47,14 @@ class PestoError(Exception):
 
     @classmethod
     def build(cls, message: str, *, where: object = "", remedy: str = "") -> Self:
-        """Return an error of this class from its parts; a remedy that is not given follows the message's last dash."""
+        """Return an error of this class from its parts."""
         error = cls(message)
-        error.where, error._remedy = str(where), remedy
+        error.where, error.remedy = str(where), remedy
         return error
 
     @classmethod
-    def of(cls, error: Exception, *, where: object = "") -> Self:
-        """Return an error of this class with the message and remedy of another one.
+    def of(cls, error: Exception | str, *, where: object = "") -> Self:
+        """Return an error of this class with the message and remedy of another one, or of a text of a library.
 
         Libraries below this package raise ValueErrors, whose text has the remedy after its last dash.
         """

@@ -1,9 +1,10 @@
 """The dataflow graph of one whole training step, as arrays. It knows no framework and no machine."""
 
 import hashlib
+import json
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -284,8 +285,10 @@ class Graph:
                 raise InputError.build(
                     f"graph: {label!r} has a comma, which separates kinds and data types", remedy="rename it"
                 )
+        origin = {key: value for key, value in asdict(self.origin).items() if value not in (None, "")}
         said = {
-            "source": self.source, "batch": self.batch, "feed_shapes": " ".join(self.feed_shapes), "way": self.way,
+            "source": self.source, "graph_origin": "" if self.origin.kind == "other" else json.dumps(origin),
+            "batch": self.batch, "feed_shapes": " ".join(self.feed_shapes), "way": self.way,
             "kinds": ",".join(self.kinds),
         }  # fmt: skip
         multigraph = nx.MultiDiGraph(**_drop_unset(said))

@@ -130,14 +130,14 @@ class Settings:
         try:
             check_formulation(self.solver, self.formulation)
         except ValueError as wrong:
-            raise UsageError(str(wrong)) from wrong
+            raise UsageError.of(wrong) from wrong
 
     def check_installed(self) -> None:
         """SolverError where the exact solver's package is not installed, before any work is done for it."""
         from solvers.api import availability
 
         if why_not := availability(self.solver).why_not:
-            raise SolverError(why_not)
+            raise SolverError.of(why_not)
 
 
 class SettingsOptions(TypedDict, total=False):

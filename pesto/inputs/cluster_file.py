@@ -244,7 +244,7 @@ def parse(data: bytes, where: str, source: str, *, is_preset: bool = False) -> C
             origin=Origin(kind="preset", name=source) if is_preset else Origin.of_file("file", source, data),
         )  # fmt: skip
     except InputError as e:
-        raise InputError(f"{where}: {e}") from e
+        raise InputError.of(e, where=where) from e
 
 
 def _rates(entry: Devices, label: str) -> Rates | None:

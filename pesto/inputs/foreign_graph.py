@@ -46,7 +46,7 @@ def load_foreign(path: Path, reading: Reading) -> Graph:
     try:
         return from_networkx(graph, reading, shown(graph.graph.get("source") or path.name))
     except InputError as error:
-        raise InputError(f"{shown(path)}: {error}") from error
+        raise InputError.of(error, where=shown(path)) from error
 
 
 def format_of(path: Path) -> str:

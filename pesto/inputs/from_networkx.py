@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from pesto.core.costs.presets import PRESETS
 from pesto.core.errors import InputError
 from pesto.core.files.graph_file import MAX_EDGES, MAX_KINDS, MAX_OPS, OpRecord, OpVariable, to_graph
-from pesto.core.files.json import check_labels, quoted, shown
+from pesto.core.files.json import check_labels, decode_json, quoted, shown
 from pesto.core.files.toml import suggest
 from pesto.core.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
 from pesto.core.option import expect
-from pesto.core.source import read_source
+from pesto.core.source import GraphOrigin, read_source
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -148,10 +148,23 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
         check_labels([source], lambda _: "the graph's source")
         shapes = str(graph.graph.get("feed_shapes", ""))
         check_labels([shapes], lambda _: "the graph's feed_shapes", empty=True)
-        return to_graph(ops, kinds, read_source(source), batch=batch, feed_shapes=shapes.split(), way=way)
+        origin = _read_origin(graph.graph.get("graph_origin"))
+        return to_graph(ops, kinds, read_source(source, origin), batch=batch, feed_shapes=shapes.split(), way=way)
     except InputError as error:
-        text = _PLACE.sub(lambda at: f"node {quoted(ops[int(at[1])].name)}", str(error))
-        raise InputError(text.replace("$.ops", "the nodes").replace("$.kinds", "the graph's kinds")) from error
+        message = _PLACE.sub(lambda at: f"node {quoted(ops[int(at[1])].name)}", error.message)
+        message = message.replace("$.ops", "the nodes").replace("$.kinds", "the graph's kinds")
+        raise InputError.build(message, where=error.where, remedy=error.remedy) from error
+
+
+def _read_origin(text: Any) -> GraphOrigin:
+    """Return the origin that a graph states as a JSON object; of no kind where it states none."""
+    if text is None:
+        return GraphOrigin()
+    what = "the graph's graph_origin"
+    expect("graph_origin", text, str, "a JSON object")
+    origin = decode_json(text.encode(errors="replace"), GraphOrigin, what)
+    check_labels([origin.kind, origin.name, origin.variant], lambda _: what, empty=True)
+    return origin
 
 
 def _name_nodes(graph: Any) -> dict[Any, str]:

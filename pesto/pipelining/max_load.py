@@ -57,7 +57,7 @@ def spread_layers(dag: LayerDag, devices: int, memory: int | None, *, seconds: f
     try:
         best = least_dag_load(dag, devices, memory, seconds=seconds)
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError.of(error) from error
     hold()
     if best is None or best.contiguous is None:
         raise NothingFoundError.build("no runs of layers fit the memory", remedy="use more or larger devices")

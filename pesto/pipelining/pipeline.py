@@ -101,7 +101,7 @@ def find_pipeline(request: ChainRequest, name: str | None = None) -> Pipeline:
     try:
         cuts, thin = fitting_cuts(chain, request.machines, request.model, KEEPS)
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError.of(error) from error
     result, interrupted = gather_schedules(
         all_schedules(request, cuts, thin),
         lambda each: each.period is not None and (each.fits if name is None else each.name == name),
@@ -120,7 +120,7 @@ def find_pipeline(request: ChainRequest, name: str | None = None) -> Pipeline:
             raise KeyboardInterrupt
         if chosen.why in (NO_CONTIGUOUS, NO_STAGES, NONE_FOUND):
             raise _unfit(replace(request, contiguous=chosen.name != FREE), result)
-        raise NothingFoundError(f"{chosen.name}: {chosen.why}")
+        raise NothingFoundError.of(chosen.why, where=chosen.name)
     machines = request.machines if chosen.fits else replace(request.machines, memory=None)
     # Bounds of all stages that were found beside schedules hold for the one that is chosen.
     floors = [each.floor for each in result if each.floor is not None and chosen.fits]
@@ -151,15 +151,16 @@ def _unfit(request: ChainRequest, schedules: list[ChainSchedule]) -> InfeasibleE
         if not request.contiguous:
             least, most = min(least, roomy_memory(chain, request.devices, request.model)), " at most"
         given = f"fit {each} bytes on each of {request.devices} devices"
-        lack = f"{given}: {size(least - each)} lack{most} - give {least} bytes"
+        lack, remedy = f"{given}: {size(least - each)} lack{most}", f"give {least} bytes"
     else:
-        lack = f"fit the memory of these {request.devices} devices - give each {short} bytes ({size(short)}) more"
-    text = f"no {kind} {'' if proven else 'were found that '}{lack}, or more devices"
-    return InfeasibleError(text) if proven else NothingFoundError(text)
+        lack = f"fit the memory of these {request.devices} devices"
+        remedy = f"give each {short} bytes ({size(short)}) more"
+    error = InfeasibleError if proven else NothingFoundError
+    return error.build(f"no {kind} {'' if proven else 'were found that '}{lack}", remedy=f"{remedy}, or more devices")
 
 
-def describe_shortfall(pipeline: Pipeline) -> str:
-    """Describe the memory that the chosen schedule exceeds, and the memory that would suffice."""
+def describe_shortfall(pipeline: Pipeline) -> tuple[str, str]:
+    """Describe the memory that the chosen schedule exceeds, and, as a remedy, the memory that would suffice."""
     memory, peaks = pipeline.request.machines.memory, pipeline.chosen.peaks
     if memory is None or peaks is None:
         raise ValueError("without a limit of memory every schedule fits")
@@ -167,7 +168,7 @@ def describe_shortfall(pipeline: Pipeline) -> str:
     enough = (
         f"{int(peaks.max())} bytes" if pipeline.request.machines.equal else f"each {short} bytes ({size(short)}) more"
     )
-    return f"{pipeline.chosen.why}: {size(short)} lack - give {enough}, or take another schedule"
+    return f"{pipeline.chosen.why}: {size(short)} lack", f"give {enough}, or take another schedule"
 
 
 def _optimal(

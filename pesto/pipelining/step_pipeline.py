@@ -153,7 +153,7 @@ class _StepPipeliner:
     def only(self, mapped: MappedSchedule) -> StepPipeline:
         """Return the pipeline of this schedule alone."""
         if mapped.candidate is not None and not mapped.fits:
-            raise NothingFoundError(f"{mapped.schedule.name} does not fit: {self._lack(mapped.candidate)}")
+            raise self._unfit(f"{mapped.schedule.name} does not fit", mapped.candidate)
         chosen = self._priced(mapped)
         return self._result((chosen,), chosen, None)
 
@@ -201,7 +201,7 @@ class _StepPipeliner:
         if mapped.candidate is None:
             if mapped.schedule.interrupted:
                 raise KeyboardInterrupt
-            raise NothingFoundError(f"{mapped.schedule.name}: {mapped.schedule.why}")
+            raise NothingFoundError.of(mapped.schedule.why, where=mapped.schedule.name)
         return replace(mapped, candidate=self.staged.bench.priced(mapped.candidate))
 
     def _result(
@@ -236,7 +236,7 @@ class _StepPipeliner:
             if chosen is None:
                 raise KeyboardInterrupt
             if chosen.candidate is not None and not chosen.fits:
-                raise NothingFoundError(f"{name} does not fit: {self._lack(chosen.candidate)}")
+                raise self._unfit(f"{name} does not fit", chosen.candidate)
             return chosen
         tried = [each.candidate for each in mapped_schedules if each.candidate]
         quickest = shortest_fitting(tried)
@@ -247,15 +247,16 @@ class _StepPipeliner:
                 f"no stages fit the memory: {mapped_schedules[0].schedule.why}", remedy="use more or larger devices"
             )
         nearest = min(tried, key=lambda each: each.short)
-        raise NothingFoundError(f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)}")
+        raise self._unfit(f"no schedule fits: {nearest.name} is the nearest", nearest)
 
-    def _lack(self, candidate: Candidate) -> str:
+    def _unfit(self, fault: str, candidate: Candidate) -> NothingFoundError:
         over: Ints = candidate.peak - self.staged.problem.capacity
         at = int(over.argmax())
         device = self.staged.cluster.devices[at]
-        return (
-            f"{device.name} lacks {size(int(over[at]))} - give devices of {int(candidate.peak[at])} bytes "
-            f"({size(int(candidate.peak[at]))}), more of them, or a smaller batch"
+        needed = int(candidate.peak[at])
+        return NothingFoundError.build(
+            f"{fault}: {device.name} lacks {size(int(over[at]))}",
+            remedy=f"give devices of {needed} bytes ({size(needed)}), more of them, or a smaller batch",
         )
 
 

@@ -14,13 +14,22 @@ from pesto.core.files.json import shown
 from pesto.core.source import origin_of
 from pesto.tf import private
 
-EAGERLY = (
-    "gradients of variables are taken outside of a tf.function, where no plan holds - make the whole step one "
-    "tf.function (run_eagerly=False, tf.config.run_functions_eagerly(False))"
-)
-"""Message for a step that runs op by op."""
 _RAGGED = (tf.RaggedTensor, tf.RaggedTensorSpec, tf.compat.v1.ragged.RaggedTensorValue)
 _SPARSE = (tf.SparseTensor, tf.SparseTensorSpec, tf.compat.v1.SparseTensorValue)
+
+
+class OpenSizeError(InputError):
+    """A step with an output whose size is open, so that its bytes are unknown."""
+
+
+def eager_error(label: str = "", *, more: str = "") -> UsageError:
+    """Return the error for a step that runs op by op; more: text that its remedy ends with."""
+    whole = "make the whole step one tf.function (run_eagerly=False, tf.config.run_functions_eagerly(False))"
+    return UsageError.build(
+        "gradients of variables are taken outside of a tf.function, where no plan holds",
+        where=label,
+        remedy=whole + more,
+    )
 
 
 def xla_error(label: str) -> InputError:
@@ -34,9 +43,9 @@ def xla_error(label: str) -> InputError:
 
 def loop_error(label: str) -> InputError:
     """Return the error for a step in a loop or branch of a function."""
-    return InputError(
-        f"{label} is called in a loop or branch of another function, where its runs may overlap or be left out "
-        "- set steps_per_execution=1, or loop in Python"
+    return InputError.build(
+        f"{label} is called in a loop or branch of another function, where its runs may overlap or be left out",
+        remedy="set steps_per_execution=1, or loop in Python",
     )
 
 
@@ -84,7 +93,7 @@ def check_process() -> None:
     """Raise InputError or UsageError for settings of this process under which no tf.function runs by a plan."""
     check_clustering()
     if tf.config.functions_run_eagerly():
-        raise UsageError(EAGERLY)
+        raise eager_error()
 
 
 def check_clustering() -> None:
@@ -98,7 +107,7 @@ def check_clustering() -> None:
 def check_model(model: Any, label: str) -> None:
     """Raise InputError or UsageError for a compiled Keras model whose `fit` would not run by a plan."""
     if getattr(model, "run_eagerly", False):
-        raise UsageError(f"{label}: {EAGERLY}")
+        raise eager_error(label)
     default = tf.distribute.get_strategy()
     if tf.distribute.has_strategy() or getattr(model, "distribute_strategy", default) is not default:
         raise strategy_error(label)
@@ -163,7 +172,7 @@ def ragged_input_error(value: object, name: str, source: str) -> InputError:
     return _make_input_error((_RAGGED if is_ragged else _SPARSE)[0].__name__, name, source)
 
 
-def _make_input_error(kind: str, name: str, source: str, parts: Mapping[str, Any] | None = None) -> InputError:
+def _make_input_error(kind: str, name: str, source: str, parts: Mapping[str, Any] | None = None) -> OpenSizeError:
     """Return the error for an input; parts: the feeds of a file that it consists of, with their shapes."""
     if origin_of(source).from_file:
         sizes = {p: ",".join("N" if d.size < 0 else str(d.size) for d in x.dim) for p, x in (parts or {}).items()}
@@ -173,7 +182,7 @@ def _make_input_error(kind: str, name: str, source: str, parts: Mapping[str, Any
         remedy = "pad it before the step (x.to_tensor(shape=[None, longest])) and mask what was padded"
     else:
         remedy = "make it dense before the step (tf.sparse.to_dense(x))"
-    return InputError.build(
+    return OpenSizeError.build(
         f"input {shown(name)} is a {kind}, and how many values a batch of it holds is open, so its bytes are unknown, "
         "whatever the batch size",
         where=source,

@@ -10,7 +10,7 @@ import msgspec
 from pesto.choosing.whatif.rerun import Simulation, rerun
 from pesto.core.cluster import Cluster
 from pesto.core.costs.measured import Profile
-from pesto.core.errors import InputError, UsageError
+from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
 from pesto.core.files.json import format_of
 from pesto.core.files.solver_files import read_pattern, save_pattern
@@ -19,7 +19,7 @@ from pesto.core.plans import plan_file
 from pesto.core.plans.execution_modes import ModePrediction, order_worth, predict_intended_mode
 from pesto.core.plans.plan import PER_EDGE, Plan, claimant, recompute_bound
 from pesto.core.plans.plan import verify as verify_plan
-from pesto.core.plans.statements import NOT_CHECKED, needed_costs, unconfirmed_statements
+from pesto.core.plans.statements import NOT_CHECKED, missing_costs, unconfirmed_statements
 from pesto.core.quantities import duration, percent, plural, size
 from pesto.core.settings import Settings
 from pesto.core.simulator import Timeline
@@ -183,8 +183,8 @@ def check_plan(
 ) -> "CheckedPlan":
     """Verify a plan on its graph; errors as of `pesto.check`."""
     machine, op_costs = plan_inputs(plan, graph, cluster, costs)
-    if costs is None and (wanted := needed_costs(plan)):
-        raise UsageError(f"the plan rests on {wanted} as costs")
+    if costs is None and (missing := missing_costs(plan)) is not None:
+        raise missing
     settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
     problem = formulate(graph, op_costs, machine, settings, plan.pins)
     verify_plan(plan, graph, problem, machine)
@@ -205,7 +205,7 @@ def simulate_plan(
     # Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be.
     provenance = plan.provenance
     own = plan_cluster(plan) if cluster is None or provenance.cluster_origin.kind == "preset" else None
-    priced = costs if needed_costs(plan) else None
+    priced = None if missing_costs(plan) is None else costs
     if own is not None and (priced is None or plan_inputs(plan, graph, own, priced)[1].source == provenance.costs):
         check_plan(plan, graph, cluster=own, costs=priced)
     return rerun(plan, graph, *plan_inputs(plan, graph, cluster, costs))

@@ -140,8 +140,8 @@ class PipelinedChain(_Pipelined):
         """Raise NothingFoundError where the schedule that was asked for does not fit, so that `out` is not written."""
         if not self.schedule.fits:
             kept_not = "; its pattern is not written" if out is not None else ""
-            lack = describe_shortfall(self.pipeline)
-            raise NothingFoundError(f"{self.schedule.name} on the stages above: {lack}{kept_not}")
+            lack, remedy = describe_shortfall(self.pipeline)
+            raise NothingFoundError.build(f"{self.schedule.name} on the stages above: {lack}{kept_not}", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -234,7 +234,7 @@ def pipeline_chain(request: PipelineRequest) -> PipelinedChain:
             batches=batches or BATCHES, seconds=options.time_limit_s, contiguous=options.contiguous,
         )  # fmt: skip
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError.of(error) from error
     pipeline = find_pipeline(chain_request, options.schedule)
     hold()
     return PipelinedChain(

@@ -130,7 +130,7 @@ def instance_command(
         try:  # the paper's balance row makes an optimum that was known by construction doubtful
             instance = replace(instance, problem=balanced(instance.problem, balance), optimum=None)
         except ValueError as error:
-            raise UsageError(f"--balance: {error}") from error
+            raise UsageError.of(error, where="--balance") from error
     texts = {path: _program(instance, formulation, form) for form, path in programs.items()}
     save_problem(instance, out)
     for path, text in texts.items():
@@ -186,7 +186,7 @@ def _generate(family: str, seed: int, given: tuple[str, ...], *, per_edge: bool)
             optimum=table.optimum(family, **parameters),
         )
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError.of(error) from error
 
 
 def _program(instance: Instance, formulation: str, form: str) -> str:

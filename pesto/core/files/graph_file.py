@@ -12,7 +12,16 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, log_writing, read_bytes, write_atomic
-from pesto.core.files.json import Count, DocumentKind, Outline, check_labels, decode_document, shown, without_collection
+from pesto.core.files.json import (
+    Count,
+    DocumentKind,
+    Outline,
+    check_labels,
+    decode_document,
+    refuse_document,
+    shown,
+    without_collection,
+)
 from pesto.core.files.toml import suggest
 from pesto.core.graph import BOUND, BRANCHED, KERNEL_FORMS, KERNEL_SIZES, NOT_SAID, Graph, Variable
 from pesto.core.source import GraphOrigin, read_source
@@ -173,19 +182,21 @@ def _read_edges(
         ref, (name, slot) = ops[op].inputs[k], _parse_reference(ops[op].inputs[k])
         if name in index:
             outputs = int(produced[index[name]])
+            fault = f"'{shown(name)}' lists {outputs} outputs, none with index {slot}"
             remedy = "list the bytes of each output under its 'outputs', or the op under 'control'"
-            fault = f"'{shown(name)}' lists {outputs} outputs, none with index {slot} - {remedy}"
         elif ref in index:
-            fault = f"'{shown(ref)}' ends like an output index - write '{shown(ref)}:0' for that op's first output"
+            fault = f"'{shown(ref)}' ends like an output index"
+            remedy = f"write '{shown(ref)}:0' for that op's first output"
         else:
-            fault = _no_op(name, index)
-        raise InputError(f"$.ops[{op}].inputs[{k}]: {fault}")
+            fault, remedy = _no_op(name, index)
+        raise InputError.build(f"$.ops[{op}].inputs[{k}]: {fault}", remedy=remedy)
     before = [index.get(name, -1) for name in chain.from_iterable(op.control for op in ops)]
     waits = np.array([len(op.control) for op in ops], dtype=np.int64)
     src = np.array(before, dtype=np.int64)
     if len(bad := np.flatnonzero(src < 0)):
         op, k = _place(int(bad[0]), waits)
-        raise InputError(f"$.ops[{op}].control[{k}]: {_no_op(ops[op].control[k], index)}")
+        fault, remedy = _no_op(ops[op].control[k], index)
+        raise InputError.build(f"$.ops[{op}].control[{k}]: {fault}", remedy=remedy)
     own = np.arange(len(ops))
     return (tail, output, np.repeat(own, counts)), (src, np.repeat(own, waits))
 
@@ -202,7 +213,8 @@ def _place(edge: int, counts: Ints) -> tuple[int, int]:
     return op, edge - int(ends[op] - counts[op])
 
 
-def _no_op(name: str, index: dict[str, int]) -> str:
+def _no_op(name: str, index: dict[str, int]) -> tuple[str, str]:
+    """Return what is wrong with a reference to an op that is not there, and the remedy."""
     bare = name.removeprefix("^").rpartition(":")[0] or name.removeprefix("^")
     if name.startswith("^") and name[1:] in index:
         remedy = f"list '{shown(name[1:])}' under 'control'"
@@ -211,7 +223,7 @@ def _no_op(name: str, index: dict[str, int]) -> str:
     else:
         close = difflib.get_close_matches(name, index, n=1) if len(index) <= _FEW_NAMES and len(name) < 200 else []
         remedy = f"did you mean '{shown(close[0])}'?" if close else "add the op or drop the reference"
-    return f"no op is named '{shown(name)}' - {remedy}"
+    return f"no op is named '{shown(name)}'", remedy
 
 
 def _encode_labels(labels: Sequence[str | None], key: str) -> tuple[tuple[str, ...], Ints]:
@@ -342,7 +354,7 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
             source = read_source(file.source or shown(source), origin)
             return to_graph(file.ops, file.kinds, source, batch=file.batch, feed_shapes=file.feed_shapes, way=file.way)
     except InputError as error:
-        raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
+        raise refuse_document(what, error) from error
 
 
 def _check_size(found: Outline) -> None:

@@ -67,12 +67,18 @@ def format_of(data: bytes, what: str) -> str:
     return named if isinstance(named, str) else ""
 
 
+def refuse_document(what: object, error: Exception) -> InputError:
+    """Return the error of the document `what` that is refused, each part on one line and no longer than is read."""
+    fault = InputError.of(error)
+    return InputError.build(shown(fault.message, 2000), where=shown(what), remedy=shown(fault.remedy, 2000))
+
+
 @contextmanager
 def _as_input_error(what: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise InputError(f"{shown(what)}: {error}") from error
+        raise InputError.of(error, where=shown(what)) from error
 
 
 MAX_NAME_BYTES = 4096

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, read_bytes, write_atomic
-from pesto.core.files.json import shown
+from pesto.core.files.json import refuse_document
 from solvers.files import problem_json
 from solvers.files.problem_json import Instance, ScheduleInstance
 from solvers.pipelining import chain_json, pattern_json
@@ -73,12 +72,12 @@ def _parse(data: bytes, name: str | os.PathLike[str], parse: Callable[[bytes], T
     try:
         return parse(data)
     except ValueError as error:
-        raise InputError(f"{shown(name)}: {shown(error, 2000)}") from error
+        raise refuse_document(name, error) from error
 
 
 def _save(content: T, path: str | os.PathLike[str], dumps: Callable[[T], bytes]) -> None:
     try:
         data = dumps(content)
     except ValueError as error:
-        raise InputError(f"{shown(path)} cannot be written: {shown(error, 2000)}") from error
+        raise refuse_document(f"{path} cannot be written", error) from error
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)

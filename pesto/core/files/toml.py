@@ -55,7 +55,7 @@ def parse(data: bytes, shape: type[T], where: str, error: type[PestoError] = Usa
         fault = f"{at.rstrip('`')}: {text}" if at else text
         raise error.build(f"{where}: {fault}", remedy="correct it there") from e
     except ValueError as e:
-        raise error(f"{where}: {shown(e, 500)}") from e
+        raise error.of(e, where=where) from e
 
 
 def quoted(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pesto.core.cluster import Cluster
 from pesto.core.costs import MEASURED, Costs
-from pesto.core.errors import VerificationError
+from pesto.core.errors import UsageError, VerificationError
 from pesto.core.files.json import shown
 from pesto.core.graph import Graph
 from pesto.core.plans.plan import PER_EDGE, Plan, claimant
@@ -51,15 +51,15 @@ def unconfirmed_statements(plan: Plan, graph: Graph, cluster: Cluster, costs: Co
     return {**left, "rule": provenance.rule, "settings": provenance.settings, "pesto_version": provenance.pesto_version}
 
 
-def needed_costs(plan: Plan) -> str:
-    """Return the costs that have to be given to check a plan, with the remedy; empty where none have."""
-    provenance = plan.provenance
-    for file in provenance.costs_files or ():
+def missing_costs(plan: Plan) -> UsageError | None:
+    """Return the error of a plan that is checked without the costs that have to be given; None where none have."""
+    for file in plan.provenance.costs_files or ():
         if file.kind == TIMES:
-            return f"times of {shown(file.name)} (sha256 {shown(file.digest)}) - give that file"
+            times = f"times of {shown(file.name)} (sha256 {shown(file.digest)})"
+            return UsageError.build(f"the plan rests on {times}", remedy="give that file as costs")
         if file.kind == PROFILE:
-            return "measured costs - give the profile"
-    return ""
+            return UsageError.build("the plan rests on measured costs", remedy="give the profile as costs")
+    return None
 
 
 def _find_contradictions(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> list[str]:

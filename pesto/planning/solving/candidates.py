@@ -126,7 +126,7 @@ class CandidateEvaluator:
         try:
             schedule = replay(self.problem, device, rank, prepared=self.prepared)
         except ValueError as wrong:
-            raise InputError(str(wrong)) from wrong
+            raise InputError.of(wrong) from wrong
         return self._measured(name, rule, schedule, rank)
 
     def _measured(self, name: str, rule: str, schedule: Schedule, rank: Ints) -> Candidate:

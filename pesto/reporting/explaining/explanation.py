@@ -16,7 +16,7 @@ from pesto.core.graph import Graph
 from pesto.core.option import expect
 from pesto.core.plans.notebook import html_table
 from pesto.core.plans.plan import PER_EDGE, Plan
-from pesto.core.plans.statements import needed_costs
+from pesto.core.plans.statements import missing_costs
 from pesto.core.problem import TICK_S
 from pesto.core.quantities import duration, percent, shorten, size
 from pesto.core.settings import Settings
@@ -194,8 +194,8 @@ def explain(
     loaded = as_plan(plan)
     expect("op", op, str | None, "the name of an op")
     machine, _ = plan_inputs(loaded, graph, cluster, costs)
-    if costs is None and (wanted := needed_costs(loaded)):
-        raise UsageError(f"the plan rests on {wanted} as costs")
+    if costs is None and (missing := missing_costs(loaded)) is not None:
+        raise missing
     return explain_plan(loaded, graph, machine, lambda at: load_costs(graph, at, costs), op=op)
 
 

@@ -22,6 +22,7 @@ from pesto.core.files.json import (
     decode_document,
     encode_json,
     quoted,
+    refuse_document,
     short_fingerprints,
     shown,
 )
@@ -239,7 +240,7 @@ def loads_split(data: bytes, what: str) -> SplitFile:
         check_labels(file.notes, lambda k: f"$.notes[{k}]", empty=True)
         _check_tables(file)
     except InputError as error:
-        raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
+        raise refuse_document(what, error) from error
     written = file.rules
     rules = Rules(
         replicate=written.replicate, redundant=written.redundant, partial=written.partial,

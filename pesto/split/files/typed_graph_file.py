@@ -11,7 +11,16 @@ import numpy as np
 
 from pesto.core.errors import InputError
 from pesto.core.files.disk import gzipped, log_writing, read_bytes, write_atomic
-from pesto.core.files.json import Count, DocumentKind, Outline, check_labels, decode_document, encode_json, shown
+from pesto.core.files.json import (
+    Count,
+    DocumentKind,
+    Outline,
+    check_labels,
+    decode_document,
+    encode_json,
+    refuse_document,
+    shown,
+)
 from pesto.core.source import GraphOrigin, read_source
 from pesto.split.typed_graph import RANK, Attribute, Number, Operand, Signature, TypedGraph
 from solvers.arrays import ints, offsets
@@ -243,9 +252,8 @@ def loads_typed_graph(data: bytes, what: str) -> TypedGraph:
         )  # fmt: skip
         check_fed(result)
     except InputError as error:
-        problem = shown(error, 2000)
-        remedy = "" if " - " in problem else " - the file is damaged; write it anew"
-        raise InputError(f"{shown(what)}: {problem}{remedy}") from error
+        error.remedy = error.remedy or "the file is damaged; write it anew"
+        raise refuse_document(what, error) from error
     return result
 
 

@@ -55,13 +55,14 @@ class EmulationOptions:
                 "emulate: ties are for the nominal clock; the wall clock has none", remedy="leave ties out"
             )
 
-    def too_long(self, step_s: float) -> str:
-        """Return why a step that is predicted to take so long is not emulated, and the remedy; empty where it is."""
+    def too_long(self, step_s: float) -> UsageError | None:
+        """Return the error of a step that is predicted to take too long to be emulated; None for any other."""
         if self.scale is None or self.scale * step_s <= MOST_S:
-            return ""
-        return (
+            return None
+        return UsageError.build(
             f"a step of {duration(step_s)} takes {self.scale * step_s:.0f} s at scale {self.scale:g}, at most "
-            f"{MOST_S:.0f} s are emulated - give a scale below {MOST_S / step_s:.3g}, or leave it out"
+            f"{MOST_S:.0f} s are emulated",
+            remedy=f"give a scale below {MOST_S / step_s:.3g}, or leave it out",
         )
 
 

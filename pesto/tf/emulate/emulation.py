@@ -143,8 +143,8 @@ def run_work(work: EmulatedWork, step_s: float, how: EmulationOptions, scale: fl
         return _execute_work(work, NominalClock(work, threads, how.ties), threads, scale)
     if not scale and how.scale is not None:
         scale = how.scale
-        if why := how.too_long(step_s):
-            raise UsageError(f"emulate: {why}")
+        if (error := how.too_long(step_s)) is not None:
+            raise UsageError.of(error, where="emulate")
     elif not scale and step_s:
         # A scale too small measures Python's thread switching, one too large takes minutes. The share of handover in a
         # short run, on this machine, as busy as it is, gives the smallest scale at which it is negligible.

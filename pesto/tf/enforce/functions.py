@@ -321,7 +321,7 @@ def require_functions(*, remedy: str = "") -> Iterator[None]:
         def derive(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             if any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
                 if tf.executing_eagerly():
-                    raise UsageError(placement_refusals.EAGERLY + remedy)
+                    raise placement_refusals.eager_error(more=remedy)
                 # A gradient inside a nested trace makes all enclosing traces part of a step.
                 graph = tf.compat.v1.get_default_graph()
                 while hasattr(graph, "outer_graph"):

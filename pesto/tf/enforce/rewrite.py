@@ -15,7 +15,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 
-from pesto.core.errors import MismatchError, UsageError, VerificationError
+from pesto.core.errors import InputError, MismatchError, UsageError, VerificationError
 from pesto.core.files.json import quoted, shown
 from pesto.core.plans.plan import Plan
 from pesto.tf.apply_placement.placement import (
@@ -36,6 +36,7 @@ from pesto.tf.nodes.graph_def_bytes import op_name
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import COPY, RECORDED, Signatures, producer
 from pesto.tf.nodes.shape_inference import copy_graph_def, infer_shapes
+from pesto.tf.placement_refusals import OpenSizeError
 from pesto.tf.private import op_def
 from pesto.tf.session_config import disable_optimizers
 from pesto.tf.variables.divided_branches import divide_program
@@ -111,7 +112,15 @@ def rewrite_with_report(
             remedy="give the graph that was planned, or plan this one: pesto solve --graph",
         )
     step = capture_step(program, plan.names, source)
-    traced = trace_step(use_planned_shapes(step, plan), plan.provenance.graph_batch)
+    try:
+        traced = trace_step(use_planned_shapes(step, plan), plan.provenance.graph_batch)
+    except OpenSizeError as error:
+        # Shapes and a batch are given to a solve, and the plan keeps them: this plan is of a graph with other sizes.
+        raise InputError.build(
+            f"{error.message}; the plan has no size for it",
+            where=error.where,
+            remedy=f"plan this graph with pesto solve, where its sizes are given: {error.remedy}",
+        ) from error
     names = frozenset(node.name for node in graph_def.node)
     kept_constants = _find_constants_to_keep(keep, traced, names)
     out = find_unchained_ops(step.graph_def, traced)

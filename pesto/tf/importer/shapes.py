@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.core.errors import InputError
 from pesto.core.files.json import shown
 from pesto.core.source import feed_shapes, origin_of, output_of
 from pesto.tf.importer.branch_shapes import FunctionShapes, find_pass_through
@@ -22,7 +21,7 @@ from pesto.tf.nodes.needed_nodes import TRAVELS_NOT, Shape, StepNodes, is_known,
 from pesto.tf.nodes.shape_inference import fix_open_batch, has_open_batch
 from pesto.tf.nodes.trip_counts import LOOPS, scalar_constant
 from pesto.tf.nodes.v1_loops import find_outermost_loops
-from pesto.tf.placement_refusals import refuse_ragged_feeds
+from pesto.tf.placement_refusals import OpenSizeError, refuse_ragged_feeds
 from pesto.tf.variables.variables import BRANCHES, find_resource_origins
 
 _PASSES = frozenset(("Enter", "RefEnter", "Identity", "RefIdentity", "Switch", "RefSwitch", "Merge", "RefMerge"))
@@ -327,7 +326,7 @@ REMEDIES: Mapping[str, str] = {
 
 def _make_unsized_error(
     captured: CapturedStep, nodes: StepNodes, batch: int | None, unsized: list[tuple[int, int]]
-) -> InputError:
+) -> OpenSizeError:
     """Make the error for the first feed, else op, of those whose outputs have neither a size nor a bound."""
     source = captured.source
     feeds = [output for output in unsized if _is_feed(nodes, output[0])]
@@ -342,7 +341,7 @@ def _make_unsized_error(
     if feeds:
         remedy = _make_feed_remedy(_format_stated_shape(source, nodes, (i, k)), shape, batch)
         batch_clause = "" if batch is None else f" even with batch {batch}"
-        return InputError.build(f"{what}{batch_clause}, so its bytes are unknown", remedy=remedy)
+        return OpenSizeError.build(f"{what}{batch_clause}, so its bytes are unknown", remedy=remedy)
     of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
     stated_shape, kind = _format_stated_shape(source, nodes, sized), nodes.defs[i].op
     if stated_shape and origin_of(source).from_file:
@@ -352,7 +351,7 @@ def _make_unsized_error(
         if cause != i and kind not in REMEDIES:
             remedy = f"limit what that op makes by tf.minimum, or {remedy}"
         remedy += f"; or give the largest that it can have ({stated_shape})" if stated_shape else ""
-    return InputError.build(
+    return OpenSizeError.build(
         f"its size depends on the data{of}, and nothing limits it, so its bytes are unknown", where=what, remedy=remedy
     )
 
@@ -371,7 +370,7 @@ def _make_feed_remedy(option: str, shape: Shape, batch: int | None) -> str:
     option: text that states its shape, if any. batch: batch size that is set for first dimensions already, or None.
     """
     if shape is None:
-        remedy = f"give its shape ({option})" if option else "give the shapes of the feeds (shape NAME=16,40)"
+        remedy = f"give its shape ({option})" if option else "give static shapes of the feeds"
         return f"{remedy}, or set it with tf.ensure_shape"
     if option:
         first_alone = batch is None and shape[0] < 0 and all(n >= 0 for n in shape[1:])

@@ -441,7 +441,7 @@ def refuse_empty_tables(nodes: StepNodes, program: Any, source: str, started: Ma
 
 
 class BatchesEndedError(Exception):
-    """A dataset or queue ended before every step of a run had its batch.
+    """A dataset or queue ended before every step of a run had its batch; `remedy` says what helps.
 
     had: number of steps that had one. warm: number of warm-up steps among them. requested: (number, noun) of the
     requested steps, such as (20, "steps").
@@ -455,9 +455,9 @@ class BatchesEndedError(Exception):
         # runs that other programs disturbed are repeated
         least = max(warm + steps, had + 1)
         super().__init__(
-            f"its dataset or queue ended after {plural(had, 'step')}, and this needs batches for at least {least}"
-            f"{more} - end the dataset in .repeat(){fewer}"
+            f"its dataset or queue ended after {plural(had, 'step')}, and this needs batches for at least {least}{more}"
         )
+        self.remedy = f"end the dataset in .repeat(){fewer}"
 
 
 @contextmanager
@@ -472,7 +472,7 @@ def detect_batch_end(had: int, warm: int, requested: tuple[int, str]) -> Iterato
 def explain_failure(verb: str, source: str, error: Exception) -> InputError:
     """Return the error for a step that TensorFlow does not run to its end."""
     if isinstance(error, BatchesEndedError):
-        return InputError(f"{verb}: {source}: {error}")
+        return InputError.build(f"{source}: {error}", where=verb, remedy=error.remedy)
     if isinstance(error, tf.errors.InvalidArgumentError) and (check := _ASSERT.search(str(error))):
         return InputError.build(
             f"{source}: its own check {shown(check[1])} refuses the batch, which is drawn where no file gives it",

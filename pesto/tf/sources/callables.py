@@ -58,9 +58,9 @@ def step_object(reference: str) -> Any:
         near = get_close_matches(part, dir(step), n=1)
         step = getattr(step, part, None)
         if step is None:
-            raise UsageError(
-                f"function {shown(reference)}: module {module_name} has no {shown(attribute)} - "
-                + (f"did you mean {near[0]}?" if near else "give a name that is defined there")
+            raise UsageError.build(
+                f"function {shown(reference)}: module {module_name} has no {shown(attribute)}",
+                remedy=f"did you mean {near[0]}?" if near else "give a name that is defined there",
             )
     if not _is_step(step):
         if not callable(step):
@@ -150,10 +150,10 @@ def _check_arguments(function: Any, reference: str) -> None:
     rest = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     names = [p.name for p in taken if p.default is p.empty and p.kind not in rest]
     if names and getattr(function, "input_signature", None) is None:
-        raise InputError(
-            f"function {shown(reference)}: nothing says which types and shapes its arguments ({', '.join(names)}) have "
-            "- decorate it with @tf.function(input_signature=[...]), of a tf.TensorSpec([None, 8], tf.float32) or the "
-            "like for each, or name a function without arguments that returns (function, *specs)"
+        raise InputError.build(
+            f"function {shown(reference)}: nothing says which types and shapes its arguments ({', '.join(names)}) have",
+            remedy="decorate it with @tf.function(input_signature=[...]), of a tf.TensorSpec([None, 8], tf.float32) or "
+            "the like for each, or name a function without arguments that returns (function, *specs)",
         )
 
 

@@ -1,9 +1,12 @@
 """Errors with a message, a place and a remedy, and the report of an error that ends a verb or a job."""
 
+import ast
 import pickle
+from pathlib import Path
 
 import pytest
 
+import pesto
 from pesto.core.errors import Exit, InputError, MismatchError, PestoError, UsageError, describe_error
 
 
@@ -65,3 +68,16 @@ def test_errors_have_the_constructor_that_autograph_asks_for():
     """It makes an error of a traced function anew by its class only where the class has Exception's constructor."""
     for kind in (PestoError, InputError, UsageError, MismatchError):
         assert kind.__init__ is Exception.__init__
+
+
+def test_no_message_holds_a_remedy() -> None:
+    """A remedy is a field: where an error is made, no text of its message has the dash that shows one."""
+    root, found = Path(pesto.__file__).parent, list[str]()
+    made = {"build", *(kind.__name__ for kind in (PestoError, *PestoError.__subclasses__()))}
+    for path in root.rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            name = "build" if getattr(call.func, "attr", "") == "build" else getattr(call.func, "id", "")
+            texts = [text for arg in call.args[:1] for text in ast.walk(arg) if isinstance(text, ast.Constant)]
+            if name in made and any(" - " in str(text.value) for text in texts):
+                found.append(f"{path.relative_to(root)}:{call.lineno}")
+    assert not found

@@ -103,7 +103,7 @@ def test_a_real_graph_comes_back(model: str | None) -> None:
     graph = pesto.load_graph(model=model, variant="tiny") if model else pesto.load_graph(TOWERS)
     again = pesto.graph_from_networkx(graph.to_networkx())
     assert (again.fingerprint(), again.listing()) == (graph.fingerprint(), graph.listing())
-    for name in ("names", "source", "batch", "way", "kinds"):
+    for name in ("names", "source", "origin", "batch", "way", "kinds"):
         assert getattr(again, name) == getattr(graph, name)
     for name in ("kernels", "loose", "runs_on", "given_s"):
         assert np.array_equal(getattr(again, name), getattr(graph, name), equal_nan=name == "given_s")

@@ -10,7 +10,7 @@ import click
 
 from pesto.cli.options import Existing, json_option, refuse, source_options
 from pesto.cli.printed import check_outputs, to_json
-from pesto.core.errors import InputError, UsageError
+from pesto.core.errors import UsageError
 from pesto.core.files.disk import check_writable, write_atomic
 from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
@@ -146,17 +146,7 @@ def apply_plan(
     from pesto.tf.sources.sources import read_graph_def
 
     options, graph_def = ApplyOptions(devices=devices, order=order), read_graph_def(file)
-    try:
-        rewritten = rewrite_with_report(graph_def, plan, options, source=file_source(file.name), keep=keep)
-    except InputError as error:
-        if "its bytes are unknown" not in error.message:
-            raise
-        # Shapes and a batch are given to a solve, and the plan keeps them: this plan is of a graph with other sizes.
-        raise InputError.build(
-            f"{error.message}; the plan has no size for it",
-            where=error.where,
-            remedy=f"plan this graph with pesto solve, where its sizes are given: {error.remedy}",
-        ) from error
+    rewritten = rewrite_with_report(graph_def, plan, options, source=file_source(file.name), keep=keep)
     write_atomic(out, serialize_graph_def(rewritten.graph_def, text=out.suffix == ".pbtxt"))
     placement, edits, findings = rewritten.placement, rewritten.edits, rewritten.findings
     count = Counter(edits.device[name] for name in placement.graph.names if name in edits.device)

@@ -122,8 +122,8 @@ def _rivals(stage: _Stage, times: Path | None, mine: "EmulationResult", names: t
         (entry,) = contest.entries
         if entry.plan is None or entry.candidate is None:
             yield Rival(method=name, predicted_s=None, emulated_s=None, why=entry.detail)
-        elif why := stage.how.too_long(entry.candidate.timeline.makespan_s):
-            yield Rival(method=name, predicted_s=entry.candidate.timeline.makespan_s, emulated_s=None, why=why)
+        elif (error := stage.how.too_long(entry.candidate.timeline.makespan_s)) is not None:
+            yield Rival(method=name, predicted_s=entry.candidate.timeline.makespan_s, emulated_s=None, why=str(error))
         else:
             theirs = stage.run(entry.plan, entry.candidate)
             yield Rival(method=name, predicted_s=theirs.predicted_s, emulated_s=theirs.step_s)
