@@ -172,7 +172,7 @@ class Comparison:
         if self.proof:
             raise InfeasibleError(self.proof)
         if self.entries and all(entry.status in ("missing", "failed") for entry in self.entries):
-            raise SolverError("no method could run: see above, and pesto doctor")
+            raise SolverError.build("no method could run", remedy="see above, and pesto doctor")
         raise NothingFoundError.build(
             "no method's plan fits the memory", remedy="use more or larger devices, or a smaller batch"
         )

@@ -187,7 +187,7 @@ def choose(
         if failures:
             raise next((error for error in failures if isinstance(error, KeyboardInterrupt)), failures[0])
         error = InfeasibleError if all(kind.proven for kind in search.kinds) else NothingFoundError
-        raise error("; ".join(f"{kind.name}: {kind.why}" for kind in search.kinds))
+        raise error.of("; ".join(f"{kind.name}: {kind.why}" for kind in search.kinds))
     chosen = min(reversed(search.fitting), key=lambda kind: kind.step_s)
     reason = _reason(search, chosen)
     if not isinstance(shapes, str):

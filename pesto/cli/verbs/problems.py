@@ -398,7 +398,7 @@ def _raise_outcome(result: Result, out: Path) -> None:
             )
         detail = f": {result.detail}" if result.detail else ""
         kept = f"; the best schedule so far is in {out}" if result.schedule is not None else ""
-        raise error(f"{result.solver}: {why}{detail}{kept} - {remedy}")
+        raise error.build(f"{result.solver}: {why}{detail}{kept}", remedy=remedy)
 
 
 def _check_problem(instance: Instance, problem: Path, answered: ScheduleInstance, path: Path) -> None:

@@ -74,7 +74,7 @@ def split_command(
     if export and (as_json or explain is not None):
         raise UsageError.build("--export prints a program alone", remedy="leave out --explain and --json")
     if missing:
-        raise UsageError("--uncovered goes with ops: pesto split ops --uncovered")
+        raise UsageError.build("--uncovered goes with ops", remedy="pesto split ops --uncovered")
     if what is not None:
         check_exists(what)
         if source.file is not None:

@@ -73,7 +73,7 @@ class RefusedError(UsageError):
         code: one of `CODES`; by default the usual one of the status.
         """
         super().__init__(message)
-        self._remedy = remedy
+        self.remedy = remedy
         self.status, self.retry_after_s, self.code = status, retry_after_s, code or code_of(status)
 
 

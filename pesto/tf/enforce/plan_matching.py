@@ -77,7 +77,7 @@ class UnmatchedStepError(MismatchError):
     def __init__(self, message: str, graph: Graph, remedy: str) -> None:
         """Take the message and remedy for an unknown cause, and the graph of the trace."""
         super().__init__(message)
-        self.graph, self._remedy = graph, remedy
+        self.graph, self.remedy = graph, remedy
 
 
 def match_step(graph: Any, label: str, plans: Sequence[Plan]) -> tuple[StepTrace, Plan]:

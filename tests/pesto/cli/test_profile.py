@@ -91,7 +91,7 @@ def test_a_busy_machine_names_the_option_and_leaves_no_file(monkeypatch, tmp_pat
     """Exit code 5; other reasons for it name no option."""
 
     def busy(*_, **__):
-        raise NothingFoundError(reason[0])
+        raise NothingFoundError.of(reason[0])
 
     monkeypatch.setattr(verb, "profile_source", busy)
     reason = [f"other programs used 1.50 of 2 cores (make 1.50), so ... - measure when they are at rest, or {KEEP}"]

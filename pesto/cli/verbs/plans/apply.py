@@ -238,7 +238,10 @@ def _split_devices(given: dict[str, str] | str | None, workers: int) -> tuple[tu
         )
     names = [f"{WORKER}{k}" for k in range(workers)]
     if strange := [name for name in given if name not in (HOST, *names)]:
-        raise UsageError(f"--device {strange[0]}: the split has {names[0]} to {names[-1]}, and {HOST}")
+        raise UsageError.build(
+            f"--device {strange[0]}: the split has no such device",
+            remedy=f"it has {names[0]} to {names[-1]}, and {HOST}",
+        )
     if lacking := [name for name in names if name not in given]:
         raise UsageError.build(
             f"--device {lacking[0]}: it has no device", remedy=f"give one for each of {names[0]} to {names[-1]}"

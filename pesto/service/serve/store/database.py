@@ -26,7 +26,7 @@ class UncertainError(LaterError):
     def __init__(self, happened: Callable[[], bool], value: Any = None) -> None:
         """`happened`: to be asked within a later transaction. `value`: what the act gives if so."""
         super().__init__("the database went away while it was written")
-        self._remedy = "send the request again, with its key"
+        self.remedy = "send the request again, with its key"
         self._happened, self._value = happened, value
 
     def holding(self, value: Any) -> Self:
