@@ -344,11 +344,8 @@ def _cost(entry: Links, where: str) -> Path:
     if entry.lanes is not None:
         raise InputError.build("lanes are those of a model", where=where, remedy="name one, or drop lanes")
     if entry.latency_us is None or len(rates) != 1:
-        raise InputError.build(
-            "the cost of the link is not known",
-            where=where,
-            remedy="give latency_us and one of bandwidth_gb_s and us_per_byte, or a model",
-        )
+        remedy = "give latency_us and one of bandwidth_gb_s and us_per_byte, or a model"
+        raise InputError.build("the cost of the link is not known", where=where, remedy=remedy)
     per_byte = 1e-9 / entry.bandwidth_gb_s if entry.bandwidth_gb_s is not None else rates[0] / 1e6
     return Path(
         latency_s=entry.latency_us / 1e6, s_per_byte=per_byte, floor_s=entry.floor_us / 1e6,

@@ -253,11 +253,9 @@ class _StepPipeliner:
         over: Ints = candidate.peak - self.staged.problem.capacity
         at = int(over.argmax())
         device = self.staged.cluster.devices[at]
-        needed = int(candidate.peak[at])
-        return NothingFoundError.build(
-            f"{fault}: {device.name} lacks {size(int(over[at]))}",
-            remedy=f"give devices of {needed} bytes ({size(needed)}), more of them, or a smaller batch",
-        )
+        needed, lack = int(candidate.peak[at]), f"{device.name} lacks {size(int(over[at]))}"
+        remedy = f"give devices of {needed} bytes ({size(needed)}), more of them, or a smaller batch"
+        return NothingFoundError.build(f"{fault}: {lack}", remedy=remedy)
 
 
 def _ticks(mapped: MappedSchedule) -> int:

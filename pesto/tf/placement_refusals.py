@@ -25,11 +25,8 @@ class OpenSizeError(InputError):
 def eager_error(label: str = "", *, more: str = "") -> UsageError:
     """Return the error for a step that runs op by op; more: text that its remedy ends with."""
     whole = "make the whole step one tf.function (run_eagerly=False, tf.config.run_functions_eagerly(False))"
-    return UsageError.build(
-        "gradients of variables are taken outside of a tf.function, where no plan holds",
-        where=label,
-        remedy=whole + more,
-    )
+    fault = "gradients of variables are taken outside of a tf.function, where no plan holds"
+    return UsageError.build(fault, where=label, remedy=whole + more)
 
 
 def xla_error(label: str) -> InputError:
@@ -43,10 +40,8 @@ def xla_error(label: str) -> InputError:
 
 def loop_error(label: str) -> InputError:
     """Return the error for a step in a loop or branch of a function."""
-    return InputError.build(
-        f"{label} is called in a loop or branch of another function, where its runs may overlap or be left out",
-        remedy="set steps_per_execution=1, or loop in Python",
-    )
+    fault = f"{label} is called in a loop or branch of another function, where its runs may overlap or be left out"
+    return InputError.build(fault, remedy="set steps_per_execution=1, or loop in Python")
 
 
 def strategy_error(label: str) -> InputError:

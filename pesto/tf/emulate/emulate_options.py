@@ -59,11 +59,9 @@ class EmulationOptions:
         """Return the error of a step that is predicted to take too long to be emulated; None for any other."""
         if self.scale is None or self.scale * step_s <= MOST_S:
             return None
-        return UsageError.build(
-            f"a step of {duration(step_s)} takes {self.scale * step_s:.0f} s at scale {self.scale:g}, at most "
-            f"{MOST_S:.0f} s are emulated",
-            remedy=f"give a scale below {MOST_S / step_s:.3g}, or leave it out",
-        )
+        took = f"a step of {duration(step_s)} takes {self.scale * step_s:.0f} s at scale {self.scale:g}"
+        remedy = f"give a scale below {MOST_S / step_s:.3g}, or leave it out"
+        return UsageError.build(f"{took}, at most {MOST_S:.0f} s are emulated", remedy=remedy)
 
 
 def check_size(plan: Plan) -> None:

@@ -116,11 +116,9 @@ def rewrite_with_report(
         traced = trace_step(use_planned_shapes(step, plan), plan.provenance.graph_batch)
     except OpenSizeError as error:
         # Shapes and a batch are given to a solve, and the plan keeps them: this plan is of a graph with other sizes.
-        raise InputError.build(
-            f"{error.message}; the plan has no size for it",
-            where=error.where,
-            remedy=f"plan this graph with pesto solve, where its sizes are given: {error.remedy}",
-        ) from error
+        remedy = f"plan this graph with pesto solve, where its sizes are given: {error.remedy}"
+        fault = f"{error.message}; the plan has no size for it"
+        raise InputError.build(fault, where=error.where, remedy=remedy) from error
     names = frozenset(node.name for node in graph_def.node)
     kept_constants = _find_constants_to_keep(keep, traced, names)
     out = find_unchained_ops(step.graph_def, traced)

@@ -240,11 +240,8 @@ def _check_output(captured: CapturedStep, name: str, feeds: Collection[str]) -> 
     types = nodes.dtypes[place[op]]
     if number >= len(types) or types[number] in _OPAQUE:
         sized = [f"{op}:{k}" if k else op for k, dtype in enumerate(types) if dtype not in _OPAQUE]
-        raise InputError.build(
-            f"{shown(name)} is no tensor with a size",
-            where=captured.source,
-            remedy=f"op {shown(op)} has {', '.join(map(shown, sized[:8]))}" if sized else "leave its shape out",
-        )
+        remedy = f"op {shown(op)} has {', '.join(map(shown, sized[:8]))}" if sized else "leave its shape out"
+        raise InputError.build(f"{shown(name)} is no tensor with a size", where=captured.source, remedy=remedy)
 
 
 def use_planned_shapes(captured: CapturedStep, plan: Plan) -> CapturedStep:

@@ -58,10 +58,9 @@ def step_object(reference: str) -> Any:
         near = get_close_matches(part, dir(step), n=1)
         step = getattr(step, part, None)
         if step is None:
-            raise UsageError.build(
-                f"function {shown(reference)}: module {module_name} has no {shown(attribute)}",
-                remedy=f"did you mean {near[0]}?" if near else "give a name that is defined there",
-            )
+            fault = f"function {shown(reference)}: module {module_name} has no {shown(attribute)}"
+            remedy = f"did you mean {near[0]}?" if near else "give a name that is defined there"
+            raise UsageError.build(fault, remedy=remedy)
     if not _is_step(step):
         if not callable(step):
             raise UsageError.build(

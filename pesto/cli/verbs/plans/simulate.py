@@ -86,10 +86,7 @@ def simulate_command(
     """
     # Options that lack one that they go with, or go with another.
     if (plan is None) == (part is None):
-        raise UsageError.build(
-            "no placement is named" if plan is None else "a PLAN and --part are two placements",
-            remedy="give either a PLAN or --part FILE [--cdep FILE]",
-        )
+        raise UsageError.build("one placement is simulated", remedy="give either a PLAN or --part FILE [--cdep FILE]")
     if way is not None and plan is None:
         raise UsageError.build("--as is for a PLAN, whose order can be enforced", remedy="leave it out")
     if plan is not None:
