@@ -1,4 +1,4 @@
-"""What is mutated, by which tests it is judged, and which mutants no test could tell from the original."""
+"""The rooms that are mutated, and the tests that judge the mutants of each."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Modules, and the tests that are there for them."""
+    """Modules that are mutated, and the tests that judge them."""
 
     modules: tuple[str, ...]
     """Files and folders; after `::` one function or class of a file."""
@@ -18,7 +18,7 @@ class Room:
     """Test files, the cheapest first: the first failure ends a run."""
 
     def mutants(self) -> list[Mutant]:
-        """All of its mutants, in the order of the text."""
+        """Return all mutants of the room, in the order of the source."""
         files = []
         for name in self.modules:
             folder = ROOT / name
