@@ -313,7 +313,7 @@ class TokenAuthenticator:
         scheme, _, secret = authorization.partition(" ")
         token = self.find(secret.strip()) if scheme.lower() == "bearer" else None
         if token is None:
-            raise RefusedError(401, "no token that is known here", remedy="send Authorization: Bearer TOKEN")
+            raise RefusedError(401, "no known token in the request", remedy="send Authorization: Bearer TOKEN")
         return token
 
     def find(self, token: str) -> Token | None:

@@ -72,11 +72,9 @@ def drop_webhook(ledger: Ledger, job: int) -> None:
 
 
 def check_url(url: str, *, enabled: bool) -> None:
-    """Check an address that a request names. RefusedError (422) for one that cannot be, and where none is told."""
+    """Raise RefusedError (422) for an invalid URL of a receiver, and where webhooks are disabled."""
     if not enabled:
-        raise RefusedError(
-            422, "this service tells nobody of a job's end", remedy="leave out notify", code="webhooks_off"
-        )
+        raise RefusedError(422, "webhooks are disabled on this service", remedy="leave out notify", code="webhooks_off")
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -84,7 +82,7 @@ def check_url(url: str, *, enabled: bool) -> None:
         good = False
     if not good or not url.isascii() or not url.isprintable() or " " in url or parts.username is not None:
         raise RefusedError(
-            422, "notify is no address of a receiver", remedy="write https://HOST/PATH, without a user in it"
+            422, "notify is not a valid URL of a receiver", remedy="give https://HOST/PATH without a user name"
         )
 
 

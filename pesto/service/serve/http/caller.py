@@ -114,9 +114,9 @@ def caller(request: Asking) -> Caller:
         named, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
         remedy = "add a token: pesto serve token add"
         if _PORT.sub("", named).strip("[]") not in LOOPBACK:
-            raise RefusedError(403, "this service answers its own machine alone", remedy=remedy)
+            raise RefusedError(403, "without tokens the service answers its own machine only", remedy=remedy)
         if origin is not None and origin.lower().partition("://")[2] != named:
-            raise RefusedError(403, "a page of another site may not ask", remedy=remedy)
+            raise RefusedError(403, "without tokens the service refuses pages of another site", remedy=remedy)
         return Caller("", MACHINE, service, access=access_of(*route, Role.USER))
     record = record_of(request.scope)
     record.token, record.role = token.name, token.role.value
@@ -126,8 +126,8 @@ def caller(request: Asking) -> Caller:
         )
     access = access_of(*route, token.role)
     if not access:
-        what = f"the token {token.name} is of a {token.role}, who may not do this"
-        raise RefusedError(403, what, remedy="use another token", code="forbidden_role")
+        what = f"the token {token.name} has the role {token.role}, which does not permit {route[0]} {route[1]}"
+        raise RefusedError(403, what, remedy="use a token with another role", code="forbidden_role")
     return Caller(token.name, token.quota, service, token.role, token.id, access)
 
 
@@ -139,7 +139,9 @@ async def refuse_doubled_headers(request: Asking) -> None:
     names = [name for name, _ in request.scope["headers"]]
     for name in _ONCE:
         if names.count(name) > 1:
-            raise RefusedError(400, f"the request has several headers {name.decode().title()}", remedy="send one")
+            raise RefusedError(
+                400, f"the request has several headers {name.decode().title()}", remedy="send that header once"
+            )
 
 
 Who = NamedDependency[Caller]

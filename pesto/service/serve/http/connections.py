@@ -352,10 +352,10 @@ class BareRefusal(NamedTuple):
 
 
 _REFUSALS = {
-    400: BareRefusal(400, "this is no request of HTTP/1.1", "ask as /v1/openapi.json says"),
-    408: BareRefusal(408, "the request came too slowly", "send it again, at once"),
-    431: BareRefusal(431, f"the request's line and headers have more than {HEAD_BYTES} bytes", "send fewer"),
-    503: BareRefusal(503, "there are too many connections", "try again", retry_after_s=2),
+    400: BareRefusal(400, "the request is not valid HTTP/1.1", "send it as /v1/openapi.json describes"),
+    408: BareRefusal(408, "the request took too long to arrive", "send it again without pauses"),
+    431: BareRefusal(431, f"the request line and headers exceed {HEAD_BYTES} bytes", "send fewer or shorter headers"),
+    503: BareRefusal(503, "there are too many connections", "repeat the request in 2 s", retry_after_s=2),
 }
 
 

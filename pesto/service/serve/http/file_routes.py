@@ -116,7 +116,9 @@ async def _digest(job: Job, path: Path) -> str | None:
     """Return a file's SHA-256; None where its job left none. RefusedError (410) if it is another than the job wrote."""
     written = None if job.outcome is None else job.outcome.digests.get(path.name)
     if written is not None and await asyncio.to_thread(file_sha256, path) != written:
-        raise RefusedError(410, f"{path.name} of the job {job.id} was changed on the disk", remedy="submit it again")
+        raise RefusedError(
+            410, f"{path.name} of the job {job.id} was changed on the disk", remedy="submit the job again"
+        )
     return written
 
 
@@ -133,19 +135,24 @@ def _unchanged(tag: str) -> Response[Any]:
 def _path(job: Job, name: str, caller: Caller) -> Path:
     """Return the path of a job's file. RefusedError 404 for none, 409 for not yet, 410 for removed."""
     if job.expired:
-        raise RefusedError(410, f"the files of job {job.id} were removed to make room", remedy="submit it again")
+        raise RefusedError(
+            410, f"the files of job {job.id} were deleted to free disk space", remedy="submit the job again"
+        )
     if not job.kept:
         if job.state in FINAL:
             raise RefusedError(
                 404, f"the job {job.id} is {job.state} and left no file", remedy=f"see GET /v1/jobs/{job.id}"
             )
         remedy = f"wait for it: GET /v1/jobs/{job.id}/events"
-        raise RefusedError(409, f"the job {job.id} is {job.state}", remedy=remedy, code="not_yet")
+        what = f"the job {job.id} is {job.state} and has not written {name} yet"
+        raise RefusedError(409, what, remedy=remedy, code="not_yet")
     folder = caller.service.scheduler.results(job.id, job.kept)
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     if name not in names or (job.outcome is not None and name not in job.outcome.files):
         raise RefusedError(
-            404, f"the job {job.id} of kind {job.kind} has no such file", remedy="its files are in `files`"
+            404,
+            f"the job {job.id} of kind {job.kind} has no such file",
+            remedy=f"see its `files`: GET /v1/jobs/{job.id}",
         )
     return folder / name
 
@@ -171,7 +178,9 @@ async def _told(*words: str) -> dict[str, Any]:
         output, _ = await asyncio.wait_for(process.communicate(), _DIFF_S)
         result: dict[str, Any] = msgspec.json.decode(output)
     except (TimeoutError, msgspec.DecodeError) as error:
-        raise RefusedError(422, "the two plans cannot be compared here", remedy="use pesto diff") from error
+        raise RefusedError(
+            422, f"no comparison within {_DIFF_S:g} s", remedy="fetch both plans, use pesto diff"
+        ) from error
     finally:
         with suppress(ProcessLookupError):
             process.kill()

@@ -210,12 +210,12 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     if data.priority > caller.most_priority:
         raise RefusedError(
             422,
-            f"this token may ask for a priority of {caller.most_priority} at most",
-            remedy="give a lower one",
+            f"the priority {data.priority} exceeds the maximum of this token, {caller.most_priority}",
+            remedy=f"give {caller.most_priority} or less",
             code="beyond_limit",
         )
     if service.store.writer.waiting > MOST_TURNS:
-        raise full("the disk is behind with what was asked already", 1, remedy="try again")
+        raise full("too many requests wait for the disk of the service", 1, remedy="repeat the request in a second")
     service.blobs.require_space()
     files = PLANS if data.kind == "check" else PLANS[:1]
     jobs = dict.fromkeys(plan.job for plan in plans_of(data) if plan.job is not None)
@@ -223,8 +223,8 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     needed = resolved(data, plans) if plans else data
     for sha in blobs_of(needed):
         if not await service.blobs.intact(sha):
-            what = f"no file {sha} was uploaded, or the service's disk has lost or changed it"
-            raise RefusedError(422, what, remedy=f"PUT it to /v1/blobs/{sha}", code="blob_missing")
+            what = f"the file {sha} is not on the service: not uploaded, deleted, or changed on its disk"
+            raise RefusedError(422, what, remedy=f"upload it: PUT /v1/blobs/{sha}", code="blob_missing")
     submission = Submission(
         token=caller.name,
         kind=data.kind,
@@ -263,8 +263,8 @@ def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
         ("settings.time_limit_s", data.settings.time_limit_s, bounds.seconds),
     ):
         if value is not None and value > limit:
-            what = f"{name} is {value:g}, a job may have {limit:g} here"
-            raise RefusedError(422, what, remedy="ask for less", code="beyond_limit")
+            what = f"{name} is {value:.12g}, above the maximum of {limit:.12g} for a job"
+            raise RefusedError(422, what, remedy=f"give {limit:.12g} or less", code="beyond_limit")
 
 
 async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
@@ -272,14 +272,14 @@ async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
     service, job = caller.service, await caller.job(name)
     if job.expired or (job.state in FINAL and not job.kept):
         raise RefusedError(
-            422, f"the job {name} has no plan", remedy="name another, or upload the plan", code="no_plan"
+            422, f"the job {name} has no plan", remedy="name another job, or upload a plan", code="no_plan"
         )
     if not job.kept:
-        raise RefusedError(422, f"the job {name} has no plan yet", remedy="wait for it", code="no_plan")
+        raise RefusedError(422, f"the job {name} has no plan yet", remedy="wait until it ends", code="no_plan")
     results = service.scheduler.results(name, job.kept)
     plan = next(filter(Path.is_file, map(results.joinpath, files)), None)
     if plan is None:
-        raise UsageError.build(f"the job {name} has no plan", remedy="name another, or upload the plan")
+        raise UsageError.build(f"the job {name} has no plan", remedy="name another job, or upload a plan")
     digest = await asyncio.to_thread(file_sha256, plan)
     if digest != (job.outcome.digests if job.outcome else {}).get(plan.name, digest):
         raise RefusedError(

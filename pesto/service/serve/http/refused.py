@@ -1,4 +1,4 @@
-"""Every error as one JSON object with its status."""
+"""Turns each error into a JSON answer with its HTTP status."""
 
 import logging
 import sqlite3
@@ -20,37 +20,37 @@ from pesto.service.serve.refusals import RefusedError, code_of
 from pesto.service.serve.store.database import AGAIN_S, LaterError
 
 _LOG = logging.getLogger(__name__)
-_SAYS = {
-    400: "what is wrong",
-    401: "no known token",
-    403: "a host that may not ask",
-    404: "there is none",
-    405: "another method",
-    409: "not as things are",
-    410: "it was removed",
-    413: "too large",
-    422: "what is asked cannot be done",
-    429: "too much waits",
-    500: "a fault of the service",
+_DESCRIPTIONS = {
+    400: "the request is malformed",
+    401: "no token, or an unknown or expired one",
+    403: "the host, origin or role does not permit the request",
+    404: "the job or file does not exist",
+    405: "the route does not have this method",
+    409: "the state of the job does not permit the request",
+    410: "the files of the job were deleted or changed",
+    413: "the body exceeds a size limit",
+    422: "the request is well formed, but cannot be carried out",
+    429: "too many jobs, writes or notifications are pending",
+    500: "an internal error",
     503: "the database does not answer",
     507: "the disk is full",
 }
-_USUAL = (400, 401, 403, 500, 503)
+_ANY_ROUTE = (400, 401, 403, 500, 503)
 _UNPROCESSABLE = 422
-_CALLED = {"last": "Last-Event-ID", "key": "Idempotency-Key", "match": "If-None-Match", "in_state": "state"}
+_PUBLIC_NAMES = {"last": "Last-Event-ID", "key": "Idempotency-Key", "match": "If-None-Match", "in_state": "state"}
 """Parameters as requests call them, where routes call them otherwise."""
 
 
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:
     """Return the documentation of a route's errors, beside those that any route may answer."""
     return {
-        status: ResponseSpec(ProblemReply, description=_SAYS[status], generate_examples=False)
-        for status in sorted({*statuses, *_USUAL})
+        status: ResponseSpec(ProblemReply, description=_DESCRIPTIONS[status], generate_examples=False)
+        for status in sorted({*statuses, *_ANY_ROUTE})
     }
 
 
 def refused(request: Asking, error: PestoError) -> Response[ProblemReply]:
-    """An error of this project: a refusal has its status, no database is 503, a bad disk 507, else the request's."""
+    """Answer a PestoError: a RefusedError with its status, a LaterError 503, a FileError 507, any other 422."""
     status, headers, code = _UNPROCESSABLE, {}, ""
     if isinstance(error, RefusedError):
         status, code = error.status, error.code
@@ -67,7 +67,7 @@ def refused(request: Asking, error: PestoError) -> Response[ProblemReply]:
 
 
 def unreadable(request: Asking, error: sqlite3.Error) -> Response[ProblemReply]:
-    """Answer that the database's file cannot be read, which has become damaged or lies on a bad disk."""
+    """Answer 507 for a damaged or unreadable SQLite file of the service."""
     what = f"cannot read the service's database: {shown(error)}"
     return refused(
         request, FileError.build(f"{what}", remedy="check the disk, or restore a backup (pesto serve restore)")
@@ -82,22 +82,22 @@ def of_http(request: Asking, error: HTTPException) -> Response[ProblemReply]:
 
 
 def too_deep(request: Asking, error: RecursionError) -> Response[ProblemReply]:
-    """JSON that goes deeper than the reader does; any other of these errors is a bug."""
+    """Answer 400 for JSON that is nested too deeply to decode; any other RecursionError is a bug."""
     if "deserializing" not in str(error):
         return of_bug(request, error)
-    return _reply(request, 400, ErrorReport("the body goes too deep", Exit.USAGE, _remedy(400)), {})
+    return _reply(request, 400, ErrorReport("the JSON body is nested too deeply", Exit.USAGE, _remedy(400)), {})
 
 
 def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[ProblemReply]:
-    """JSON with a text that is no UTF-8; any other of these errors is a bug."""
+    """Answer 400 for JSON that is not UTF-8; any other UnicodeDecodeError is a bug."""
     *_, (frame, _line) = walk_tb(error.__traceback__)
     if frame.f_code.co_name != "decode_json":
         return of_bug(request, error)
-    return _reply(request, 400, ErrorReport("the body is no UTF-8", Exit.USAGE, "send JSON as UTF-8"), {})
+    return _reply(request, 400, ErrorReport("the body is not UTF-8", Exit.USAGE, "send JSON as UTF-8"), {})
 
 
 def of_bug(request: Asking, error: Exception) -> Response[ProblemReply]:
-    """Answer 500 for any other exception, which the log has whole."""
+    """Answer 500 for any other exception; the log has its traceback."""
     _LOG.error("a request failed", exc_info=error)
     report = ErrorReport(f"bug: {type(error).__name__}", Exit.BUG, "report what the service's log says")
     return _reply(request, 500, report, {})
@@ -122,13 +122,15 @@ def _detail(error: HTTPException) -> str:
         first = extra[0]
         key = str(first.get("key", "the request"))
         if key == "data" and first.get("message") == repr(key):  # the framework's lookup, which found none
-            return "there is no body"
-        return f"{_CALLED.get(key, key)}: {first.get('message', error.detail)}"
+            return "the request has no body"
+        return f"{_PUBLIC_NAMES.get(key, key)}: {first.get('message', error.detail)}"
     cause = error.__cause__
     return str(cause) if isinstance(cause, msgspec.DecodeError) else str(error.detail)
 
 
 def _remedy(status: int) -> str:
-    return {404: "see /v1/openapi.json", 405: "see /v1/openapi.json", 413: "send less"}.get(
-        status, "correct the request, see /v1/openapi.json"
-    )
+    return {
+        404: "see the routes in /v1/openapi.json",
+        405: "see the routes in /v1/openapi.json",
+        413: "send a smaller body",
+    }.get(status, "correct the request, see /v1/openapi.json")

@@ -58,8 +58,8 @@ def job_of(database: Queryable, token: str, key: str, digest: bytes) -> str | No
     if row is None:
         return None
     if bytes(row[0]) != digest:
-        what = "this Idempotency-Key was given with another request"
-        raise RefusedError(409, what, remedy="choose a new key", code="key_reused")
+        what = "this Idempotency-Key was sent before with a different request"
+        raise RefusedError(409, what, remedy="send a new key", code="key_reused")
     return str(row[1])
 
 
@@ -137,8 +137,8 @@ class Ledger:
         reserved_s = 0.0 if limits is None else self._reserve(submission, limits)
         for digest in submission.blobs:
             if self._db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
-                remedy = f"PUT it to /v1/blobs/{digest} first"
-                raise RefusedError(422, f"no file {digest} was uploaded", remedy=remedy, code="blob_missing")
+                remedy = f"upload it: PUT /v1/blobs/{digest}"
+                raise RefusedError(422, f"the file {digest} is not on the service", remedy=remedy, code="blob_missing")
         name, now = secrets.token_hex(8), self._clock()
         (number,) = self._db.execute(
             "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created, reserved_s, notify)"
@@ -175,21 +175,21 @@ class Ledger:
                 code="quota_queued",
             )  # fmt: skip
         if len(self.waiting) >= limits.queued:
-            raise full(f"{limits.queued} jobs wait already", 30, remedy="try again later")
+            raise full(f"the queue has its maximum of {limits.queued} jobs", 30, remedy="submit the job again later")
         if submission.notify:
             untold = "SELECT count(*) FROM webhooks JOIN jobs ON number = job WHERE token = ?"
             if self._db.execute(untold, (token,)).fetchone()[0] >= MOST_UNTOLD:
-                what = f"the ends of {MOST_UNTOLD} jobs of this token are still to be told to their addresses"
-                raise full(what, 60, remedy="wait, or leave out notify")
+                what = f"{MOST_UNTOLD} webhooks of this token are not delivered yet"
+                raise full(what, 60, remedy="wait until some are delivered, or leave out notify")
         if not token:
             return 0.0
         left_s = quota.hours * 3600 - self.claimed_s(token)
         if left_s <= 0 or (submission.limit_s or 0.0) > left_s:
             raise full(
                 f"this token has {max(0.0, left_s):.0f} s left of its {quota.hours:g} hours of the last 24, "
-                "with what its jobs reserve",
+                "after what its jobs have reserved",
                 600,
-                remedy="wait, give less limits.seconds, or ask for more",
+                remedy="wait, lower limits.seconds, or ask the operator for more hours",
                 code="quota_hours",
             )
         return submission.limit_s or min(RESERVED_S, left_s)
@@ -465,7 +465,9 @@ class Ledger:
             raise no_job(name)
         if row["state"] not in FINAL:
             raise RefusedError(
-                409, f"the job {name} is {row['state']}", remedy=f"cancel it first: DELETE /v1/jobs/{name}"
+                409,
+                f"the job {name} is {row['state']}, and only jobs that have ended can be deleted",
+                remedy=f"cancel it first: DELETE /v1/jobs/{name}",
             )
         self._delete(row["number"], name)
         return State(row["state"])

@@ -176,7 +176,7 @@ def _joined(first: _Part, second: _Part) -> _Part:
 def _beyond(after: str, *, by_time: bool) -> _Part:
     match = re.fullmatch(CURSOR, after)
     if match is None or (by_time and match[2] is None):
-        raise RefusedError(400, "after is not what a page of this list ends with", remedy="give what its `after` says")
+        raise RefusedError(400, "`after` is not a cursor of this list", remedy="give the `after` of the page before")
     if by_time:
         return _Part("(created, number) < (?, ?)", (float(match[2]), int(match[1])))
     return _Part("number < ?", (int(match[1]),))

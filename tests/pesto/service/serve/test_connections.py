@@ -78,7 +78,11 @@ def test_requests_that_come_too_slowly_are_cut(tmp_path, caplog):
         bodiless.sendall(begun + body[:3])
         for link in (silent, half, bodiless):
             status, headers, said = answer(link)
-            assert (status, headers["connection"], said["error"]) == (408, "close", "the request came too slowly")
+            assert (status, headers["connection"], said["error"]) == (
+                408,
+                "close",
+                "the request took too long to arrive",
+            )
             assert ended(link)
         with joined(live) as again:  # in time, also the second one
             assert asked(again, begun + body)[0] == 202

@@ -83,7 +83,7 @@ def test_a_lost_or_changed_upload_is_refused_until_it_is_sent_again(tmp_path):
         for harm in (path.unlink, lambda: path.write_bytes(b"A graph")):
             harm()
             assert client.get(f"/v1/blobs?sha256={SHA}").json() == []
-            refused(client.post("/v1/jobs", json=ASKED), 422, SHA, "lost or changed", "PUT it to")
+            refused(client.post("/v1/jobs", json=ASKED), 422, SHA, "deleted, or changed", "upload it: PUT")
             assert put(client) == 201
             assert path.read_bytes() == DATA
             assert put(client) == 200

@@ -172,9 +172,9 @@ def test_several_filters_look_at_a_bounded_number(tmp_path):
 def test_what_no_page_ends_with(tmp_path, after):
     with closing(connected(tmp_path)) as database:
         for wanted in (JobFilter(), JobFilter(since=0.0)):
-            with pytest.raises(RefusedError, match="give what its"):
+            with pytest.raises(RefusedError, match="of the page before"):
                 job_page(database, wanted, after, 50)
-        with pytest.raises(RefusedError, match="give what its"):
+        with pytest.raises(RefusedError, match="of the page before"):
             job_page(database, JobFilter(until=1.0), "n5", 50)
 
 

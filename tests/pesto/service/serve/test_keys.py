@@ -31,7 +31,7 @@ def test_a_key_makes_one_job_of_many_submissions(tmp_path):
         first, again = sent(client, **KEY), sent(client, **KEY)
         assert first.json() == again.json()
         assert len(client.get("/v1/jobs").json()["jobs"]) == 1
-        refused(sent(client, SOLVE | {"label": "x"}, **KEY), 409, "another request", "new key")
+        refused(sent(client, SOLVE | {"label": "x"}, **KEY), 409, "different request", "new key")
 
 
 def test_where_too_much_waits(tmp_path, monkeypatch):

@@ -168,7 +168,7 @@ class Machine(RuleBasedStateMachine):
         asked = Submission(token=token, kind="solve", priority=priority, request=b"{}", key=key, digest=digest)
         expected = self.model.submit(token, priority, key, digest)
         if expected is None:
-            with pytest.raises(RefusedError, match="another request") as refused:
+            with pytest.raises(RefusedError, match="different request") as refused:
                 self.ledger.submit(asked)
             assert refused.value.status == 409
             return

@@ -130,7 +130,7 @@ def test_priorities_have_a_cap(tmp_path):
         for headers, most in ((plain, 0), (high, 7), (admin, 100)):
             assert post(client, headers, priority=most).status_code == 202
             if most < 100:
-                refused(post(client, headers, priority=most + 1), 422, f"priority of {most} at most")
+                refused(post(client, headers, priority=most + 1), 422, f"maximum of this token, {most}")
     add = ["serve", "token", "add", "cid", "--data", str(tmp_path), "--priority", "3"]
     assert CliRunner().invoke(command, add).exit_code == 0
     assert {one.name: one.quota.priority for one in tokens.listed(tmp_path)}["cid"] == 3

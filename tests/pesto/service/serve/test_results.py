@@ -97,7 +97,7 @@ def test_old_files_are_removed_and_what_waits_keeps_its_own(tmp_path):
         assert sweep(time.time()) == 0
         assert sweep(time.time() + 90_000) == 3  # the files of the job, two uploads; the third is waited for
         answer = client.get(f"/v1/jobs/{name}/plan")
-        refused(answer, 410, "removed")
+        refused(answer, 410, "deleted")
         assert client.get(f"/v1/jobs/{name}").json()["files"] == []
         assert [file.name for file in service.blobs.folder.iterdir()] == [needed]
         for sha, one in zip(shas, data, strict=True):

@@ -181,7 +181,7 @@ def test_too_many_wait(tmp_path):
             pass
         submitted(client)
         answer = client.post("/v1/jobs", json=SOLVE)
-        refused(answer, 429, "1 jobs wait")
+        refused(answer, 429, "maximum of 1 jobs")
         assert answer.headers["retry-after"] == "30"
 
 

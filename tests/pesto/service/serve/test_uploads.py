@@ -12,7 +12,7 @@ def test_uploads(client):
     data = b"a graph" * 300_000
     sha = hashlib.sha256(data).hexdigest()
     asked = {"kind": "solve", "source": {"blob": sha, "name": "g.json"}}
-    refused(client.post("/v1/jobs", json=asked), 422, sha, "PUT it")
+    refused(client.post("/v1/jobs", json=asked), 422, sha, "upload it: PUT")
     assert client.put(f"/v1/blobs/{sha}", content=data).status_code == 201
     again = client.put(f"/v1/blobs/{sha}", content=data)
     assert (again.status_code, again.json()) == (200, {"sha256": sha, "bytes": len(data)})

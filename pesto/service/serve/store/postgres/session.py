@@ -323,7 +323,7 @@ class Session:
     def explained(self, error: Exception) -> Exception:
         """AwayError when the connection is broken; LaterError where the statement may go well another time."""
         if isinstance(error, psycopg.DataError):
-            return RefusedError(400, "a text has characters that no name has", remedy="leave them out")
+            return RefusedError(400, "a text has characters that the database cannot store", remedy="remove them")
         if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError):
             return error
         if self._connection is not None and not self._connection.closed:
