@@ -175,9 +175,7 @@ def judged(url: str, patience: Patience, reply: Reply) -> Pause | None:
     if reply.status == 0:
         raise FileError.build(f"cannot reach {url}: {reply.why}", remedy="is pesto serve running there?")
     if reply.status == _UNAUTHORIZED:
-        raise UsageError.build(
-            "the service does not know the token", where=url, remedy="set PESTO_TOKEN, or give the token"
-        )
+        raise UsageError.build("the service does not know the token", where=url, remedy="set PESTO_TOKEN or token")
     try:
         problem = msgspec.json.decode(reply.body, type=ProblemReply)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

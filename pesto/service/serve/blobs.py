@@ -78,9 +78,7 @@ class Blobs:
         if now >= self._looked + LOOK_S:
             self._looked, self._free = now, self._space(self.folder)
         if self._free < LEAST_FREE:
-            raise RefusedError(
-                507, f"the disk of the service has less than {LEAST_FREE:.0%} left", 60, remedy="free some space on it"
-            )
+            raise RefusedError(507, f"the disk has less than {LEAST_FREE:.0%} left", 60, remedy="free some space on it")
 
     async def take_in(
         self, digest: str, chunks: AsyncIterator[bytes], announced: int | None, writer: Writer, by: Uploader
@@ -100,14 +98,10 @@ class Blobs:
             room = await writer.ask(partial(reserve, needed=announced or 0, wanted=announced or _STEP))
             count, received = await self._written(part, chunks, room, writer, reserve)
             if announced is not None and count != announced:
-                raise RefusedError(
-                    400, f"the upload ended after {count} of {announced} bytes", remedy="send the file again"
-                )
+                raise RefusedError(400, f"the upload ended at byte {count} of {announced}", remedy="send it again")
             if received != digest:
                 what = f"the uploaded bytes have the SHA-256 {received}, not {digest}"
-                raise RefusedError(
-                    422, what, remedy="send the file again, to the path with its own SHA-256", code="digest_differs"
-                )
+                raise RefusedError(422, what, remedy="send it to the path of its SHA-256", code="digest_differs")
             await writer.ask(lambda ledger: self._settle(ledger, part, digest, count, by))
             kept = True
         except OSError as error:
@@ -124,12 +118,8 @@ class Blobs:
         if count > self._most:
             raise RefusedError(413, f"the file exceeds the limit of {size(self._most)}", remedy="compress it with gzip")
         if count > room:
-            raise RefusedError(
-                413,
-                f"the upload exceeds the {size(max(room, 0))} that this token has left",
-                remedy="ask the operator of the service for a larger quota",
-                code="quota_bytes",
-            )
+            what = f"the upload exceeds the {size(max(room, 0))} that this token has left"
+            raise RefusedError(413, what, remedy="ask the operator for a larger quota", code="quota_bytes")
 
     async def _written(
         self, part: Path, chunks: AsyncIterator[bytes], room: int, writer: Writer, reserve: Callable[..., int]

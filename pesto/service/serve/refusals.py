@@ -11,7 +11,6 @@ class ErrorCode(NamedTuple):
     status: int
     """HTTP status."""
     meaning: str
-    """One clause for people, as in docs/guides/service.md."""
 
 
 CODES = {

@@ -60,9 +60,7 @@ def answering_at_the_end(app: ASGIApp, watchers: Watchers) -> ASGIApp:
             if not begun:
                 record = record_of(scope)
                 record.code = code_of(503)
-                refusal = BareRefusal(
-                    503, "the service is stopping", "repeat the request in a moment", Exit.IO, AGAIN_S
-                )
+                refusal = BareRefusal(503, "the service is stopping", "send it again in a moment", Exit.IO, AGAIN_S)
                 await refusal.send(send, record.id)
 
     return answering

@@ -139,9 +139,7 @@ async def refuse_doubled_headers(request: Asking) -> None:
     names = [name for name, _ in request.scope["headers"]]
     for name in _ONCE:
         if names.count(name) > 1:
-            raise RefusedError(
-                400, f"the request has several headers {name.decode().title()}", remedy="send that header once"
-            )
+            raise RefusedError(400, f"the request has several headers {name.decode().title()}", remedy="send one")
 
 
 Who = NamedDependency[Caller]

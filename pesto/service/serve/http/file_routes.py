@@ -116,9 +116,7 @@ async def _digest(job: Job, path: Path) -> str | None:
     """Return a file's SHA-256; None where its job left none. RefusedError (410) if it is another than the job wrote."""
     written = None if job.outcome is None else job.outcome.digests.get(path.name)
     if written is not None and await asyncio.to_thread(file_sha256, path) != written:
-        raise RefusedError(
-            410, f"{path.name} of the job {job.id} was changed on the disk", remedy="submit the job again"
-        )
+        raise RefusedError(410, f"{path.name} of job {job.id} was changed on the disk", remedy="submit the job again")
     return written
 
 
@@ -135,9 +133,7 @@ def _unchanged(tag: str) -> Response[Any]:
 def _path(job: Job, name: str, caller: Caller) -> Path:
     """Return the path of a job's file. RefusedError 404 for none, 409 for not yet, 410 for removed."""
     if job.expired:
-        raise RefusedError(
-            410, f"the files of job {job.id} were deleted to free disk space", remedy="submit the job again"
-        )
+        raise RefusedError(410, f"the files of job {job.id} were deleted to free space", remedy="submit the job again")
     if not job.kept:
         if job.state in FINAL:
             raise RefusedError(
@@ -150,9 +146,7 @@ def _path(job: Job, name: str, caller: Caller) -> Path:
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     if name not in names or (job.outcome is not None and name not in job.outcome.files):
         raise RefusedError(
-            404,
-            f"the job {job.id} of kind {job.kind} has no such file",
-            remedy=f"see its `files`: GET /v1/jobs/{job.id}",
+            404, f"the job {job.id} of kind {job.kind} has no such file", remedy="use a name from its `files`"
         )
     return folder / name
 
@@ -178,9 +172,7 @@ async def _told(*words: str) -> dict[str, Any]:
         output, _ = await asyncio.wait_for(process.communicate(), _DIFF_S)
         result: dict[str, Any] = msgspec.json.decode(output)
     except (TimeoutError, msgspec.DecodeError) as error:
-        raise RefusedError(
-            422, f"no comparison within {_DIFF_S:g} s", remedy="fetch both plans, use pesto diff"
-        ) from error
+        raise RefusedError(422, f"no comparison within {_DIFF_S:g} s", remedy="use pesto diff on files") from error
     finally:
         with suppress(ProcessLookupError):
             process.kill()

@@ -129,8 +129,6 @@ def _detail(error: HTTPException) -> str:
 
 
 def _remedy(status: int) -> str:
-    return {
-        404: "see the routes in /v1/openapi.json",
-        405: "see the routes in /v1/openapi.json",
-        413: "send a smaller body",
-    }.get(status, "correct the request, see /v1/openapi.json")
+    routes = "see the routes in /v1/openapi.json"
+    remedies = {404: routes, 405: routes, 413: "send a smaller body"}
+    return remedies.get(status, "correct the request, see /v1/openapi.json")

@@ -464,11 +464,8 @@ class Ledger:
         if row is None:
             raise no_job(name)
         if row["state"] not in FINAL:
-            raise RefusedError(
-                409,
-                f"the job {name} is {row['state']}, and only jobs that have ended can be deleted",
-                remedy=f"cancel it first: DELETE /v1/jobs/{name}",
-            )
+            what = f"the job {name} is {row['state']}, and only ended jobs can be deleted"
+            raise RefusedError(409, what, remedy=f"cancel it first: DELETE /v1/jobs/{name}")
         self._delete(row["number"], name)
         return State(row["state"])
 

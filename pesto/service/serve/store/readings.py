@@ -80,9 +80,13 @@ def job_page(database: Queryable, filters: JobFilter, after: str | None, limit: 
     """
     order = "created DESC, number DESC" if filters.by_time else "number DESC"
     beyond = _Part("", ()) if after is None else _beyond(after, by_time=filters.by_time)
-    whole = _has_few(database, filters)
-    within, others = _parts(filters, by_owner=whole)
-    if whole:
+    # A token with few jobs needs no other index: all of its jobs are looked at.
+    is_few, indexed = False, filters.by_time or any(getattr(filters, name) is not None for name in _INDEXED)
+    if filters.owner is not None and indexed:
+        sql = f"SELECT 1 FROM jobs WHERE token = ? ORDER BY number DESC LIMIT 1 OFFSET {LOOKED}"  # noqa: S608
+        is_few = database.execute(sql, (filters.owner,)).fetchone() is None
+    within, others = _parts(filters, by_owner=is_few)
+    if is_few:
         others = _joined(others, beyond)
     else:
         within = _joined(within, beyond)
@@ -92,7 +96,7 @@ def job_page(database: Queryable, filters: JobFilter, after: str | None, limit: 
         jobs = [job_of_row(row) for row in database.execute(sql, (*within.given, limit + 1))]
         return _page(jobs, limit, filters, None)
     names = "number, created, id, token, kind, model, state, label"
-    inner = "number DESC" if whole else order
+    inner = "number DESC" if is_few else order
     inner_sql = f"SELECT {names} FROM jobs{where} ORDER BY {inner} LIMIT {LOOKED}"  # noqa: S608
     sql = f"SELECT number FROM ({inner_sql}) AS looked WHERE {others.sql} ORDER BY {order} LIMIT ?"  # noqa: S608
     numbers = [number for (number,) in database.execute(sql, (*within.given, *others.given, limit + 1))]
@@ -102,7 +106,7 @@ def job_page(database: Queryable, filters: JobFilter, after: str | None, limit: 
     place = {number: k for k, number in enumerate(numbers)}
     jobs.sort(key=lambda job: place[job.number])
     last = None
-    if not whole and len(jobs) <= limit:
+    if not is_few and len(jobs) <= limit:
         sql = f"SELECT number, created FROM jobs{where} ORDER BY {order} LIMIT 1 OFFSET {LOOKED - 1}"  # noqa: S608
         last = database.execute(sql, within.given).fetchone()
     return _page(jobs, limit, filters, None if last is None else _cursor(*last, by_time=filters.by_time))
@@ -129,14 +133,6 @@ def job_of_row(row: Sequence[Any]) -> Job:
             "expired": bool(named["expired"]),
         }
     )
-
-
-def _has_few(database: Queryable, filters: JobFilter) -> bool:
-    """Return True for filters of a token that has so few jobs that all of them are looked at."""
-    if filters.owner is None or not (filters.by_time or any(getattr(filters, name) is not None for name in _INDEXED)):
-        return False
-    sql = f"SELECT 1 FROM jobs WHERE token = ? ORDER BY number DESC LIMIT 1 OFFSET {LOOKED}"  # noqa: S608
-    return database.execute(sql, (filters.owner,)).fetchone() is None
 
 
 def _parts(filters: JobFilter, *, by_owner: bool) -> tuple[_Part, _Part]:

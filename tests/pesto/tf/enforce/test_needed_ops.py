@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pesto.core.errors import UsageError
-from pesto.tf.enforce.sessions import find_update, ops_needed
+from pesto.tf.enforce.sessions import find_needed_ops, find_update
 from pesto.tf.tensorflow_start import load_tensorflow
 
 tf = load_tensorflow()
@@ -33,8 +33,8 @@ def fetched_behind(kind: str) -> tuple[Any, dict[str, tuple[str, ...]]]:
 def test_ops_that_change_nothing_may_be_dragged_along(kind: str) -> None:
     """The run needs only its own ops then."""
     late, added = fetched_behind(kind)
-    assert ops_needed([late], (), added) == {"late"}
-    assert ops_needed([late], (), {}) >= {"late", "before"}
+    assert find_needed_ops([late], (), added) == {"late"}
+    assert find_needed_ops([late], (), {}) >= {"late", "before"}
 
 
 @pytest.mark.parametrize("kind", ["placeholder", "reference", "resource"])
@@ -42,9 +42,9 @@ def test_a_fetch_whose_order_would_need_a_feed_or_change_state_is_refused(kind: 
     """A placeholder that the run does not feed, and assignments to variables of both kinds."""
     late, added = fetched_behind(kind)
     with pytest.raises(UsageError, match="fetching late runs a part of the ordered step"):
-        ops_needed([late], (), added)
+        find_needed_ops([late], (), added)
     if kind == "placeholder":
-        assert ops_needed([late], {"before:0"}, added) == {"late"}
+        assert find_needed_ops([late], {"before:0"}, added) == {"late"}
 
 
 def test_an_update_reads_the_value_that_it_writes() -> None:
