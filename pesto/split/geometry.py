@@ -21,7 +21,7 @@ Layout = int
 WHOLE = -1
 """Every worker holds all of it."""
 PARTIAL = -2
-"""Each worker holds a partial result (a summand, a maximum) of all of it; only as what an op computes."""
+"""Each worker holds a partial result (summand, maximum) of all of it, as an op computes it; summands may be kept."""
 ONE = -3
 """The first worker alone holds it: an op that must run once computes it there, as random numbers and loops."""
 
@@ -130,9 +130,9 @@ def elements_to_store(shape: Shape, computed: Layouts, kept_layouts: Layouts, fa
 
     Each worker sums (or takes the greatest, ..) the piece that it keeps, from the parts of all workers that hold a
     PARTIAL result of it. A PARTIAL result that all are to keep is first spread, then gathered, where a dimension
-    divides and this sends less.
+    divides and this sends less. Summands that are kept as they are send nothing.
     """
-    if PARTIAL not in computed:
+    if PARTIAL not in computed or computed == kept_layouts:
         return elements_to_fetch(shape, computed, kept_layouts, factors)
     straight = _reduced(shape, computed, kept_layouts, factors)
     between = spread_layout(shape, computed, kept_layouts, factors)
@@ -301,7 +301,7 @@ def fetching_blocks(shape: Shape, stored: Layouts, need: Need, factors: Shape) -
 @lru_cache(maxsize=1 << 16)
 def keeping_blocks(shape: Shape, computed: Layouts, kept_layouts: Layouts, factors: Shape) -> int:
     """Return the blocks that all workers receive to keep in one layout what they computed in another."""
-    if PARTIAL not in computed:
+    if PARTIAL not in computed or computed == kept_layouts:
         return fetching_blocks(shape, computed, Need(kept_layouts), factors)
     target = summing_layout(shape, computed, kept_layouts, factors)
     summed = sum(

@@ -1,18 +1,24 @@
 """Strategies of an op: how it is divided by all cuts so far, and in which ways by one more."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from pesto.split.geometry import ONE, WHOLE, Layouts, Need, Rims, Shape, divides, worker_boxes
+from pesto.split.geometry import ONE, PARTIAL, WHOLE, Layouts, Need, Rims, Shape, divides, worker_boxes
 from pesto.split.ops.op_types import descriptions_version, strategies
 from pesto.split.ops.window_kernels import KernelOverrides, kernel_overrides
 from pesto.split.regions import Strategy
 from pesto.split.typed_graph import Signature
 
-WHOLE_WAY, ONCE_WAY = "whole", "once"
-"""Names of the strategies that are no cut: every worker does all of the op, or the first alone does."""
+WHOLE_WAY, ONCE_WAY, SUMMANDS_WAY = "whole", "once", "summands"
+"""Names of the strategies that are no cut: every worker does all of the op, or the first alone does, or every worker
+does it on its own summand of each input, which gives a summand of each output."""
+NO_CUT = frozenset((WHOLE_WAY, ONCE_WAY, SUMMANDS_WAY))
+_ADDED = frozenset(("Add", "AddN", "AddV2", "Sub"))
+"""Op types that are linear in all of their inputs together."""
+_HANDED_ON = frozenset(("ExpandDims", "Identity", "Neg", "Reshape", "Squeeze", "Transpose"))
+"""Op types that are linear in their first input, the others being constants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +98,9 @@ def _is_even(signature: Signature, strategy: OpStrategy, factors: Shape) -> bool
 
 def cut_ops(all_strategies: Sequence[OpStrategy]) -> list[bool]:
     """Return [n] True for each op of which every cut gives several workers a part to do."""
-    whole = {WHOLE_WAY, ONCE_WAY}
     return [
-        bool(strategy.gives or strategy.needs) and not whole.intersection(strategy.names) for strategy in all_strategies
+        bool(strategy.gives or strategy.needs) and not NO_CUT.intersection(strategy.names)
+        for strategy in all_strategies
     ]
 
 
@@ -106,6 +112,27 @@ def replicated_strategy(signature: Signature, strategy: OpStrategy) -> OpStrateg
 def single_worker_strategy(signature: Signature, strategy: OpStrategy) -> OpStrategy:
     """Return a strategy extended by a cut after which the first worker alone does all of the op."""
     return _extended(strategy, ONCE_WAY, (ONE,) * len(signature.inputs), (ONE,) * len(signature.outputs))
+
+
+def summands_strategy(signature: Signature, strategy: OpStrategy) -> OpStrategy | None:
+    """Return a strategy extended by a cut after which every worker does the op on its summands; None if that is wrong.
+
+    The sum of an op's results over the workers is its result for the sums of its inputs if it is linear. Extents must
+    be known, as what is summed needs one shape.
+    """
+    many = len(signature.inputs)
+    summed = many if signature.type in _ADDED else 1 if signature.type in _HANDED_ON else 0
+    known = all(operand.value is not None for operand in signature.inputs[summed:])
+    bounded = any(operand.bounded for operand in signature.inputs) or bool(signature.bounded_output(0))
+    if not summed or not known or bounded or strategy.reducer not in ("", "sum") or strategy.scaled:
+        return None
+    needs = (PARTIAL,) * summed + (WHOLE,) * (many - summed)
+    return replace(_extended(strategy, SUMMANDS_WAY, needs, (PARTIAL,) * len(signature.outputs)), reducer="sum")
+
+
+def gives_summands(strategy: OpStrategy, output: int) -> bool:
+    """Return True if what workers have of an output adds up to it in some cut, and is no mean, maximum or product."""
+    return PARTIAL in strategy.gives[output] and strategy.reducer == "sum" and not strategy.scaled
 
 
 def uncut_strategy(signature: Signature) -> OpStrategy:

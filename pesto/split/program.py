@@ -19,6 +19,7 @@ from pesto.core.files.json import shown
 from pesto.split.division import Division, item_bytes, parameter_bytes, readers
 from pesto.split.geometry import (
     ONE,
+    PARTIAL,
     WHOLE,
     Layouts,
     Need,
@@ -31,12 +32,16 @@ from pesto.split.geometry import (
     largest_extents,
 )
 from pesto.split.op_strategy import (
+    NO_CUT,
     ONCE_WAY,
+    SUMMANDS_WAY,
     WHOLE_WAY,
     OpStrategy,
     admissible_strategies,
+    gives_summands,
     replicated_strategy,
     single_worker_strategy,
+    summands_strategy,
     uncut_strategy,
 )
 from pesto.split.ops.op_types import FED
@@ -93,6 +98,8 @@ class Rules:
     """True if variables, and what is made of them, may lie whole on every worker."""
     redundant: bool = False
     """True if every worker may do all of an op that could be cut."""
+    summands: bool = False
+    """True if tensors may be kept as summands where all readers are linear, such as gradients that are added up."""
     partial: bool = False
     """True if an op may be done whole by one worker alone; of one cut."""
     memory_bytes: int | None = None
@@ -223,7 +230,8 @@ class _ProgramBuilder:
                         (item_bytes(dtype), self.transfer),
                         tuple(strategy.gives[output] for strategy in self.strategies[op]),
                     )
-                    table = _keeping(shape, price, gives, self.layouts[op][output], self.factors)
+                    summed = tuple(gives_summands(strategy, output) for strategy in self.strategies[op])
+                    table = _keeping(shape, price, (gives, summed), self.layouts[op][output], self.factors)
                     self.builder.edge(self.op[op], self.tensor[op][output], table)
         for (op, output), read_by in self.readers.items():
             if self.tensor[op][output] < 0:
@@ -275,14 +283,21 @@ class _ProgramBuilder:
         if once or not (rules.partial or tiny):
             update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
             whole = rules.redundant or (update and rules.replicate) or self.tie_of.get(op) in self.lies_whole
-            return admissible_strategies(signature, before, factors, whole=whole, once=once, halo=rules.halo)
+            options = admissible_strategies(signature, before, factors, whole=whole, once=once, halo=rules.halo)
+            return options if once else (*options, *self._summing(op, before))
         if not rules.partial or signature.type in FED:
-            return (replicated_strategy(signature, before),)
+            return (replicated_strategy(signature, before), *self._summing(op, before))
         alone, cut = single_worker_strategy(signature, before), list[OpStrategy]()
         if self.near[op] and _largest(signature) >= max(self.tiny, self.transfer // 2):
             options = admissible_strategies(signature, before, factors, whole=False, once=False)
             cut = [strategy for strategy in options if strategy.names[-1] != WHOLE_WAY]
         return (alone, *cut)
+
+    def _summing(self, op: int, before: OpStrategy) -> tuple[OpStrategy, ...]:
+        """Return the strategy of an op on summands, where the rules have it and it takes no variable."""
+        fitting = self.rules.summands and not self.rules.partial and op not in self.tie_of
+        strategy = summands_strategy(self.shaped.signature(op), before) if fitting else None
+        return () if strategy is None else (strategy,)
 
     def _handle(self, op: int) -> int:
         """Return the tie of the variable whose handle an op makes, if that may be on one worker alone; else -1."""
@@ -339,14 +354,29 @@ class _ProgramBuilder:
                 whole = shape is None or prod(shape) * item_bytes(dtype) < self.tiny or self.rules.replicate
                 whole = whole or self._all_have(op, output, at)
                 layouts = [longer for before in layouts for longer in self._longer(op, output, before, whole=whole)]
-            result.append(tuple(layouts))
+            result.append((*layouts, *self._summands(op, output)))
         return tuple(result)
+
+    def _summands(self, op: int, output: int) -> list[Layouts]:
+        """Return the layouts in which an output may be kept as summands: all of its readers must be able to do so."""
+        if not self.rules.summands:
+            return []
+        earlier = self.before.kept[op][output] if self.before else ()
+        given = {strategy.gives[output] for strategy in self.strategies[op] if gives_summands(strategy, output)}
+        read_by = self.readers.get((op, output), ())
+        needed = [{strategy.needs[at] for strategy in self.strategies[i]} for i, at in read_by]
+        return sorted(
+            layouts
+            for layouts in given
+            if needed and layouts[: len(earlier)] == earlier and all(layouts in some for some in needed)
+        )
 
     def _all_have(self, op: int, output: int, at: int) -> bool:
         """Return True if all workers have a tensor, however the op is divided after some cuts before this."""
         given = defaultdict[tuple[str, ...], set[int]](set)
         for strategy in self.strategies[op]:
-            given[strategy.names[:at]].update(strategy.gives[output][: at + 1])
+            if SUMMANDS_WAY not in strategy.names:
+                given[strategy.names[:at]].update(strategy.gives[output][: at + 1])
         return {WHOLE} in given.values()
 
     def _longer(self, op: int, output: int, before: Layouts, *, whole: bool) -> list[Layouts]:
@@ -378,7 +408,7 @@ class _ProgramBuilder:
         if prices is not None:
             for strategy in strategies:
                 named = list(zip(strategy.names, self.factors, strict=True))
-                parts = prod(k for name, k in named if name not in (WHOLE_WAY, ONCE_WAY))
+                parts = prod(k for name, k in named if name not in NO_CUT)
                 idle = prod(k for name, k in named if name == ONCE_WAY)
                 costs.append(prod(self.factors) // idle * prices.of_part(op, parts))
         elif not self.rules.partial or len(strategies) == 1:
@@ -430,17 +460,23 @@ def _largest(signature: Signature) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _keeping(
-    shape: Shape, price: tuple[int, int], gives: tuple[Layouts, ...], kept: tuple[Layouts, ...], factors: Shape
-) -> list[list[int]]:
-    """Return the cost to keep each computed layout in each; price: bytes of an element, and of one block sent."""
+    shape: Shape, price: tuple[int, int], computed: tuple[tuple[Layouts, ...], tuple[bool, ...]],
+    kept: tuple[Layouts, ...], factors: Shape,
+) -> list[list[int]]:  # fmt: skip
+    """Return the cost to keep each computed layout in each; price: bytes of an element, and of one block sent.
+
+    computed: the layouts, and for each whether its PARTIAL results are summands: these alone may be kept as they are.
+    """
     item, block = price
     return [
         [
-            item * elements_to_store(shape, g, at, factors)
+            FORBIDDEN
+            if PARTIAL in at and not (summands and g == at)
+            else item * elements_to_store(shape, g, at, factors)
             + (block * keeping_blocks(shape, g, at, factors) if block else 0)
             for at in kept
         ]
-        for g in gives
+        for g, summands in zip(*computed, strict=True)
     ]
 
 
@@ -457,7 +493,9 @@ def _fetching(
         feeding[need] = round(feed[part[1:] != shape[1:]] * item * prod(part))
     return [
         [
-            item * elements_to_fetch(shape, at, need.layouts, factors, need.rims)
+            FORBIDDEN
+            if PARTIAL in (*at, *need.layouts) and at != need.layouts
+            else item * elements_to_fetch(shape, at, need.layouts, factors, need.rims)
             + (block * fetching_blocks(shape, at, need, factors) if block else 0)
             + feeding[need]
             for need in needs

@@ -13,7 +13,7 @@ from pesto.split.division import Division, moved_bytes, step_bytes
 from pesto.split.geometry import PARTIAL, Shape
 from pesto.split.methods.cut import CutChoice, CutTask, solve_pinned
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy, cut_ops
+from pesto.split.op_strategy import NO_CUT, OpStrategy, cut_ops
 from pesto.split.program import CutGain, Rules, build_program
 from pesto.split.typed_graph import TypedGraph
 from solvers import Limit, Status
@@ -141,7 +141,7 @@ def _division(shaped: TypedGraph, more: Shape, choice: CutChoice, rules: Rules) 
             remedy=f"{detail}; use another method" if detail else "give more",
         )
     division = choice.program.division(choice.answer.labels.tolist())
-    if all(strategy.names[-1] in (WHOLE_WAY, ONCE_WAY) for strategy in division.strategies):
+    if all(strategy.names[-1] in NO_CUT for strategy in division.strategies):
         if rules.prices is not None:
             raise UsageError.build(
                 f"no cut in {more[-1]} saves modelled seconds",
@@ -196,11 +196,7 @@ def divide_partly(
     program = build_program(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
     labels = np.full(program.problem.variables, -1, dtype=np.int64)  # of the ops that `start` cuts, -1 for all others
     for op, strategy in enumerate(start.strategies if start else ()):
-        if (
-            program.op[op] >= 0
-            and not {WHOLE_WAY, ONCE_WAY}.intersection(strategy.names)
-            and strategy in program.strategies[op]
-        ):
+        if program.op[op] >= 0 and not NO_CUT.intersection(strategy.names) and strategy in program.strategies[op]:
             labels[program.op[op]] = program.strategies[op].index(strategy)
     answer = solve_pinned(program.problem, labels, seconds, deterministic=deterministic)
     if answer.labels is None:

@@ -30,7 +30,7 @@ from pesto.split.geometry import (
     elements_to_store,
     worker_boxes,
 )
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy
+from pesto.split.op_strategy import NO_CUT, OpStrategy
 from pesto.split.ops.op_types import coverage, strategies
 from pesto.split.regions import Strategies
 from pesto.split.typed_graph import TypedGraph
@@ -86,7 +86,7 @@ def division_tables(shaped: TypedGraph, division: Division) -> DivisionTables:
     for op, strategy in enumerate(division.strategies):
         op_type = shaped.signature(op).type
         ops[class_of[op_type]] += 1
-        cut[class_of[op_type]] += not {*strategy.names} <= {WHOLE_WAY, ONCE_WAY}
+        cut[class_of[op_type]] += not {*strategy.names} <= NO_CUT
         by_type[op_type][" ".join(strategy.names)] += 1
     types = []
     for op_type, counts in by_type.items():

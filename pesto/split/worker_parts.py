@@ -25,7 +25,7 @@ from pesto.split.geometry import (
     summing_layout,
     worker_boxes,
 )
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy
+from pesto.split.op_strategy import NO_CUT, ONCE_WAY, OpStrategy
 from pesto.split.ops.op_types import FED
 from pesto.split.typed_graph import Signature, TypedGraph
 from solvers.arrays import Bools, Floats, Ints, bools, ints
@@ -141,38 +141,6 @@ def build_worker_parts(shaped: TypedGraph, division: Division, results: Sequence
     )  # fmt: skip
 
 
-def replica_of(parts: WorkerParts) -> WorkerParts:
-    """Return the first worker's parts, made of what it has itself; its partial sums stay as they are, for the ring."""
-    first = np.array([part.worker == 0 for part in parts.parts])
-    # [p] parts that sum the workers' partial results, or bring the sums: the ring does that.
-    strategies = parts.division.strategies
-    summing_parts = bools(
-        [part.kind != CLONE and PARTIAL in strategies[part.op].gives[part.output] for part in parts.parts]
-    )
-    mine = np.flatnonzero(first & ~summing_parts)
-    number = np.full(len(parts.parts), -1)
-    number[mine] = np.arange(len(mine))
-    # ([e] tail, [e] its output) of each edge, where what the first worker leaves out hands on what it is made from.
-    kept = number >= 0
-    src, output, dst = parts.src.copy(), parts.output.copy(), parts.dst
-    made_from: dict[int, int] = {}
-    for e in np.argsort(dst, kind="stable").tolist():
-        before = made_from.get(int(src[e]), -1)
-        if before >= 0:
-            src[e], output[e] = src[before], output[before]
-        if first[dst[e]] and not kept[dst[e]] and kept[src[e]]:
-            made_from.setdefault(int(dst[e]), e)
-    data = (number[src] >= 0) & (number[parts.dst] >= 0)
-    control = (number[parts.control_src] >= 0) & (number[parts.control_dst] >= 0)
-    return replace(
-        parts, parts=tuple(parts.parts[k] for k in mine.tolist()), src=ints(number[src[data]]), output=output[data],
-        dst=ints(number[parts.dst[data]]), input=parts.input[data],
-        control_src=ints(number[parts.control_src[control]]), control_dst=ints(number[parts.control_dst[control]]),
-        clone=ints(np.where(parts.clone >= 0, number[parts.clone], -1)), results=(), for_results=int(data.sum()),
-        place=parts.place[mine],
-    )  # fmt: skip
-
-
 def _places(
     shaped: TypedGraph, division: Division, parts: list[WorkerPart], results: Sequence[tuple[int, int]]
 ) -> Ints:
@@ -251,7 +219,7 @@ class _PartsBuilder:
         if (op, output) not in self.stored:
             gives, shape = self.division.strategies[op].gives[output], self.shaped.signature(op).outputs[output][0]
             clones = [(part, output) for part in self.clone[op].tolist()]
-            if PARTIAL in gives:
+            if PARTIAL in gives and gives != kept:
                 ports = self._reduced(op, output, clones, kept)
             else:
                 ports = self._brought(op, output, clones, gives, Need(kept))
@@ -263,7 +231,11 @@ class _PartsBuilder:
                     self.edges.append((*port, part, 0))
                     ports = [*ports[:worker], (part, 0), *ports[worker + 1 :]]
             self.stored[op, output] = ports
-        self.rows[op, output, need] = self._brought(op, output, self.stored[op, output], kept, need)
+        stored = self.stored[op, output]
+        if PARTIAL in kept and need != Need(kept):  # a result of the step, which the division itself keeps as summands
+            self.rows[op, output, need] = self._reduced(op, output, stored, need.layouts)
+        else:
+            self.rows[op, output, need] = self._brought(op, output, stored, kept, need)
         return self.rows[op, output, need]
 
     def _brought(self, op: int, output: int, have: list[Port], stored: Layouts, needed: Need) -> list[Port]:
@@ -468,7 +440,7 @@ def _copied(parts: WorkerParts, sizes: Ints, tensor: Ints) -> Ints:
 
 def work_share(signature: Signature, strategy: OpStrategy, form: int, factors: Shape) -> tuple[float, float, list[int]]:
     """Return the parts of an op's work, the share of its bytes, and the divisors of its kernel's sizes."""
-    cut = [(name, k) for name, k in zip(strategy.names, factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
+    cut = [(name, k) for name, k in zip(strategy.names, factors, strict=True) if name not in NO_CUT]
     whole = part = 0
     read = (
         () if signature.type in _OUTPUTS_ALONE else range(int(signature.type.startswith(_TABLES)), len(strategy.needs))

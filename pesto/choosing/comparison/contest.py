@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pesto.choosing.comparison.methods import METHODS, Case, NoProposalError, Proposal
-from pesto.choosing.strategy_choice.timed_split import DataParallel, formulate_any, shortfall
+from pesto.choosing.strategy_choice.timed_split import formulate_any, shortfall
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
@@ -66,8 +66,6 @@ def shape_of(graph: Graph, problem: Problem, cluster: Cluster) -> StepShape:
 
 
 ALL = "all"
-RIVAL = "data-parallel"
-"""The method that makes no plan."""
 ALIASES = {"search": "pesto"}
 """Other names of methods."""
 
@@ -98,14 +96,10 @@ class MethodEntry:
     """True if ops were moved, after the method's own answer, to fit the memory."""
     split: Split | None = field(default=None, repr=False)
     """Inside: where tensors are cut, how; the plan is then of the graph of parts."""
-    rival: DataParallel | None = field(default=None, repr=False)
-    """Inside: where every device has a replica: shown beside the plans, and never one; `candidate` is a replica."""
 
     @property
     def makespan_s(self) -> float | None:
         """Predicted seconds of a step, whether it fits or not."""
-        if self.rival is not None:
-            return self.rival.makespan_s
         return self.candidate.makespan * TICK_S if self.candidate is not None else None
 
     @property
@@ -194,8 +188,7 @@ Hear = Callable[[MethodEntry], None]
 def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple[str, ...]:
     """Return the methods that are asked for, in the table's order; UsageError, with a suggestion, for an unknown one.
 
-    "all" is all that can do with a graph, and with `shapes` those that cut tensors too; beside cut tensors stands what
-    is no plan, data parallelism.
+    "all" is all that can do with a graph, and with `shapes` those that cut tensors too.
     """
     expect("methods", names, Iterable, f"names of {', '.join((ALL, *METHODS))}")
     words = names.split(",") if isinstance(names, str) else map(str, names)
@@ -205,12 +198,6 @@ def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple
     for name in sorted(asked - {ALL}):
         if name not in METHODS:
             raise UsageError.build(f"no method is called {name!r}", remedy=suggest(name, (ALL, *METHODS)))
-    if asked == {RIVAL}:
-        raise UsageError.build(
-            f"{RIVAL} makes no plan, and is shown beside others", remedy="name another method too, such as expert"
-        )
-    if any(METHODS[name].cuts for name in asked - {ALL}):
-        asked.add(RIVAL)
     return tuple(name for name, row in METHODS.items() if name in asked or (ALL in asked and (shapes or not row.cuts)))
 
 
@@ -256,8 +243,6 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Meth
         return _nothing(name, "refused", proof), False
     try:
         proposal = METHODS[name].propose(case)
-        if proposal.rival is not None:
-            return _rival_entry(name, proposal, proposal.rival, case), False
         if proposal.cut is not None:
             cut = proposal.cut
             case = replace(case, bench=cut.bench, costs=cut.costs)
@@ -287,21 +272,6 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Meth
     )  # fmt: skip
     split = proposal.cut.split if proposal.cut is not None else None
     return replace(entry, mended=mended and plan is not None, split=split), proposal.interrupted
-
-
-def _rival_entry(name: str, proposal: Proposal, rival: DataParallel, case: Case) -> MethodEntry:
-    """Return the entry of replicas: a device's peak is its replica's, the slowest path is busy throughout the ring."""
-    one, cluster = rival.replica, case.cluster
-    replicas = [device.name in rival.devices for device in cluster.devices]
-    computing = int(np.flatnonzero(replicas)[0])
-    step = max(rival.makespan_s, TICK_S)
-    return MethodEntry(
-        method=name, status="fits" if one.fits else "oom", seconds=proposal.seconds,
-        candidate=replace(one, peak=np.where(replicas, rival.peak_bytes, one.peak)), plan=None,
-        detail=proposal.rule if one.fits else f"{proposal.rule}; {shortfall(one, cluster)}", cut_bytes=rival.sent_bytes,
-        device_use=float(one.timeline.busy_s[one.timeline.problem.location == computing].mean() / step),
-        link_use=min(1.0, rival.ring_s / step), rival=rival,
-    )  # fmt: skip
 
 
 def _run_and_repair(name: str, proposal: Proposal, case: Case) -> tuple[Candidate, float, bool]:

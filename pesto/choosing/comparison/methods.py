@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.choosing.strategy_choice.timed_split import (
-    DataParallel,
     TimedSplit,
+    cut_along_batch,
     cut_and_time,
-    data_parallel,
     factorings,
     quickest,
 )
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.errors import NothingFoundError, PestoError, UsageError
-from pesto.core.quantities import duration
 from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import CandidateEvaluator
 from pesto.planning.solving.flow import solve
@@ -69,8 +67,6 @@ class Proposal:
     """True if Ctrl-C ended the method early."""
     cut: TimedSplit | None = None
     """Where tensors are cut: the answer is of this split's step, and of no placement of the graph."""
-    rival: DataParallel | None = None
-    """Where every device has a replica: the answer is of the first one's share of the step, and is no plan."""
 
 
 class NoProposalError(Exception):
@@ -204,13 +200,17 @@ def _cut(case: Case) -> Proposal:
             why.append(str(none))
     if not result:
         raise NoProposalError("refused", why[0])
-    cut = quickest(result)
+    return _of_split(quickest(result), began)
+
+
+def _of_split(cut: TimedSplit, began: float) -> Proposal:
+    """Return a split's order as an answer; NoProposalError with the proof that it cannot fit the memory."""
     if cut.proof:
         raise NoProposalError("refused", cut.proof)
-    took, best = time.perf_counter() - began, cut.candidate
+    best = cut.candidate
     return Proposal(
         device=best.timeline.schedule.device, rank=best.rank, rule=f"{best.name}: {best.rule}; modelled op times",
-        seconds=took, cut=cut,
+        seconds=time.perf_counter() - began, cut=cut,
     )  # fmt: skip
 
 
@@ -220,13 +220,10 @@ def _replicas(case: Case) -> Proposal:
     began = time.perf_counter()
     step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s
     try:
-        result = data_parallel(step, case.cluster, case.settings, seconds=seconds)
+        cut = cut_along_batch(step, case.cluster, case.settings, seconds=seconds)
     except (UsageError, NothingFoundError) as none:
         raise NoProposalError("refused", str(none)) from none
-    one, ring = result.replica, f"the ring of gradients takes {duration(result.ring_s)}"
-    rule = f"a replica on each of {len(result.devices)} devices, {ring}; modelled, and no plan"
-    device, took = one.timeline.schedule.device, time.perf_counter() - began
-    return Proposal(device=device, rank=one.rank, rule=rule, seconds=took, rival=result)
+    return _of_split(cut, began)
 
 
 def _pesto(case: Case) -> Proposal:
@@ -254,7 +251,7 @@ METHODS: dict[str, ComparisonMethod] = {
     "pesto": ComparisonMethod(source="pesto solve: the best of all its candidates", propose=_pesto, memory=True),
     "split": ComparisonMethod(source="tensors cut: Tofu (EuroSys 2019), each cut proven", propose=_cut, cuts=True),
     "data-parallel": ComparisonMethod(
-        source="what users do today: replicas, gradients summed in a ring", propose=_replicas, cuts=True
+        source="what users do today: a replica a device, gradients summed", propose=_replicas, cuts=True
     ),
 }
 """A method of the literature has its row in `solvers.heuristics.methods`; one that reads the graph has it here."""

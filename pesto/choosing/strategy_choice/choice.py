@@ -14,8 +14,8 @@ from typing import Protocol, runtime_checkable
 from pesto.choosing.strategy_choice.partial_split import Placement, split_partially
 from pesto.choosing.strategy_choice.timed_split import (
     TimedSplit,
+    cut_along_batch,
     cut_and_time,
-    data_parallel,
     first_board,
     shortfall,
 )
@@ -156,7 +156,7 @@ def choose(
     step: tuple[Graph, TypedGraph | str], cluster: Cluster, costs: Costs, settings: Settings, watch: Watch, *,
     cuts: Sequence[Shape],
 ) -> StrategyChoice:  # fmt: skip
-    """Time the step cut in each of `cuts`, then placed in what is left of the time limit, then both, and choose.
+    """Time the step cut in each of `cuts` and along its batch, then placed in the time that is left, then both; choose.
 
     Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
     methods, without search. Both is that placement with its long ops cut (`partial_split`), listed
@@ -179,7 +179,8 @@ def choose(
         _place(search, share=1.0)
     else:
         for factors in cuts:
-            _split(search, shapes, factors, len(cuts))
+            _split(search, shapes, factors, 1 + len(cuts))
+        _replicate(search, shapes, 1 + len(cuts))
         _place(search, share=1 - BOTH_SHARE)
         _cut_long_ops(search, shapes)
     if not search.fitting:
@@ -190,8 +191,6 @@ def choose(
         raise error.of("; ".join(f"{kind.name}: {kind.why}" for kind in search.kinds))
     chosen = min(reversed(search.fitting), key=lambda kind: kind.step_s)
     reason = _reason(search, chosen)
-    if not isinstance(shapes, str):
-        _estimate_replicas(search, shapes)
     return StrategyChoice(kinds=tuple(search.kinds), chosen=chosen, reason=reason)
 
 
@@ -252,8 +251,9 @@ class _StrategySearch:
     def split_plan(self, kind: str, shaped: TypedGraph, timed: TimedSplit, seconds: float) -> SplitPlan:
         """Return a timed split as a kind of plan."""
         best, factors = timed.candidate, timed.split.division.factors
+        names = {SPLIT: _split_name(factors), BOTH: f"{BOTH} {prod(factors)}"}
         return SplitPlan(
-            name=_split_name(factors) if kind == SPLIT else f"{BOTH} {prod(factors)}", kind=kind, seconds=seconds,
+            name=names.get(kind, kind), kind=kind, seconds=seconds,
             why="" if best.fits else timed.proof or shortfall(best, self.cluster), proven=bool(timed.proof),
             makespan_s=timed.makespan_s, peak_bytes=int(best.peak.max()), fits=best.fits, shaped=shaped, timed=timed,
         )  # fmt: skip
@@ -334,7 +334,8 @@ def _cut_long_ops(search: _StrategySearch, shaped: TypedGraph) -> None:
         return
     with search.attempt(BOTH, BOTH):
         began = time.monotonic()
-        whole = sorted((kind for kind in search.fitting if isinstance(kind, SplitPlan)), key=lambda kind: kind.step_s)
+        fitting = [kind for kind in search.fitting if isinstance(kind, SplitPlan) and kind.kind == SPLIT]
+        whole = sorted(fitting, key=lambda kind: kind.step_s)
         timed = split_partially(
             (search.graph, shaped), search.cluster, replace(search.settings, time_limit_s=left), placed.placements,
             _WithoutPlans(search.watch), [kind.timed.split for kind in whole],
@@ -347,23 +348,16 @@ def _cut_long_ops(search: _StrategySearch, shaped: TypedGraph) -> None:
             search.kinds.append(both)
 
 
-def _estimate_replicas(search: _StrategySearch, shaped: TypedGraph) -> None:
-    """Add the estimate of data parallelism: shown beside the others, and never chosen, since it is no plan."""
+def _replicate(search: _StrategySearch, shaped: TypedGraph, cuts: int) -> None:
+    """Add data parallelism, a split along the batch with whole variables."""
     if search.interrupted:
         return
     with search.attempt(DATA_PARALLEL, DATA_PARALLEL):
-        settings = search.settings
-        limit_s = CUTTING_SHARE * settings.time_limit_s if settings.deterministic else search.left_s()
         began, step = time.monotonic(), (search.graph, shaped)
-        rival = data_parallel(step, search.cluster, settings, seconds=max(LEAST_S, limit_s))
-        fits = rival.replica.fits
-        search.kinds.append(
-            StrategyPlan(
-                name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began,
-                makespan_s=rival.makespan_s, peak_bytes=rival.peak_bytes, fits=fits,
-                why="" if fits else shortfall(rival.replica, search.cluster),
-            )
-        )  # fmt: skip
+        seconds = max(LEAST_S, CUTTING_SHARE * search.settings.time_limit_s / cuts)
+        timed = cut_along_batch(step, search.cluster, search.settings, seconds=seconds)
+        search.offer_splits(shaped, [timed])
+        search.kinds.append(search.split_plan(DATA_PARALLEL, shaped, timed, time.monotonic() - began))
 
 
 def _reason(search: _StrategySearch, chosen: PlacementPlan | SplitPlan) -> str:

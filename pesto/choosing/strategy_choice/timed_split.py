@@ -1,4 +1,4 @@
-"""Splits and replicas of a step on a cluster, each timed by the simulator that times all plans.
+"""Splits of a step on a cluster, each timed by the simulator that times all plans.
 
 A board is the accelerators that are near each other, as a cluster of their own with all hosts.
 """
@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -16,7 +15,6 @@ import numpy as np
 from pesto.core.cluster import Cluster
 from pesto.core.costs import Costs
 from pesto.core.costs.analytical import model_costs
-from pesto.core.costs.network import transfer_s
 from pesto.core.costs.presets import device_preset
 from pesto.core.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.core.graph import Graph
@@ -25,12 +23,11 @@ from pesto.core.quantities import size
 from pesto.core.settings import Settings
 from pesto.core.source import Source
 from pesto.planning.solving.candidates import Candidate, CandidateEvaluator, formulate
-from pesto.split.division import parameter_bytes
 from pesto.split.geometry import Shape
 from pesto.split.program import Prices, Rules
 from pesto.split.split_search import Split, divide, first_cuts, parse_factors
 from pesto.split.typed_graph import TypedGraph
-from pesto.split.worker_parts import build_split_step, build_worker_parts, replica_of
+from pesto.split.worker_parts import build_split_step, build_worker_parts
 from solvers.heuristics.devices_of_location import devices_at
 
 NEAR = 2.01
@@ -253,66 +250,18 @@ def shortfall(candidate: Candidate, cluster: Cluster) -> str:
     return f"{name} lacks {size(most)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DataParallel:
-    """Data parallelism, as people do it today: a replica of the step on each accelerator, gradients summed in a ring.
-
-    All is modelled, and no plan.
-    """
-
-    replica: Candidate
-    """One device's step on its share of the batch, with whole variables."""
-    ring_s: float
-    """Seconds of the ring all-reduce of all gradients (Patarasuk and Yuan 2009)."""
-    sent_bytes: int
-    """Bytes that all devices send in that ring."""
-    devices: tuple[str, ...]
-    """The devices that have a replica."""
-
-    @property
-    def makespan_s(self) -> float:
-        """Seconds of a step that sends gradients beside its work: no less than either takes, so this flatters it."""
-        return max(self.replica.makespan * TICK_S, self.ring_s)
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most bytes alive on the device, without room for what is received."""
-        return int(self.replica.peak.max())
-
-
-def data_parallel(
+def cut_along_batch(
     step: tuple[Graph, TypedGraph], cluster: Cluster, settings: Settings, *, seconds: float
-) -> DataParallel:
-    """Cut a step's work along its batch; UsageError where that divides nothing, NothingFoundError without time."""
+) -> TimedSplit:
+    """Return data parallelism on all accelerators: a replica on each, with its share of the batch and whole variables.
+
+    Each variable's gradients are added up on their replica first; then each replica sums its share of the gradient from
+    all of them, and all shares are sent to all. UsageError or NothingFoundError where the batch does not divide.
+    """
     graph, shaped = step
-    devices = accelerators_of(cluster)
-    split = divide(
-        shaped, (len(devices),), "data-parallel", Rules(), seconds=seconds, deterministic=settings.deterministic
-    )
-    alone = replica_of(build_worker_parts(shaped, split.division))
-    replica = build_split_step(graph, alone, devices)
-    bench, _ = formulate_any(replica, model_costs(replica, cluster), cluster, settings)
-    # Bytes of one gradient for each variable with its slots: the largest of what lies alike.
-    held = parameter_bytes(shaped, split.division).tolist()
-    gradient_bytes = defaultdict[int, int](int)
-    for tie, held_bytes in zip(shaped.tie.tolist(), held, strict=True):
-        gradient_bytes[tie] = max(gradient_bytes[tie], held_bytes)
-    gradients = sum(gradient_bytes.values())
-    return DataParallel(
-        replica=run_pinned(bench, "data-parallel", "one replica, in list order"),
-        ring_s=ring_s(cluster, devices, gradients),
-        sent_bytes=2 * (len(devices) - 1) * gradients,
-        devices=devices,
-    )
-
-
-def ring_s(cluster: Cluster, devices: tuple[str, ...], gradients: int) -> float:
-    """Return seconds of 2 (k - 1) rounds, each of k devices sending a k-th to the next, at the slowest path's pace."""
-    place = {device.name: d for d, device in enumerate(cluster.devices)}
-    around = [place[name] for name in (*devices, devices[0])]
-    paths = [cluster.paths[a][b] for a, b in pairwise(around)]
-    slowest = max(float(transfer_s(path, gradients / len(devices))) for path in paths if path is not None)
-    return 2 * (len(devices) - 1) * slowest
+    factors = (len(accelerators_of(cluster)),)
+    split = divide(shaped, factors, "data-parallel", Rules(), seconds=seconds, deterministic=settings.deterministic)
+    return time_split(graph, shaped, split, cluster, settings)
 
 
 def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:

@@ -74,7 +74,7 @@ def comparison_page(contest: Comparison, plans: Path | None) -> str:
     entries, shape = contest.ranked(), contest.shape
     words = _WORDS + ("; *: ops moved, or run in another order, to fit" if any(e.mended for e in entries) else "")
     # Tensors that are cut may take less than the bound of whole ops.
-    whole = all(entry.split is None and entry.rival is None for entry in entries)
+    whole = all(entry.split is None for entry in entries)
     bounded = "on the full graph" if whole else "for whole ops on the full graph"
     ccr = "no transfers between accelerators" if shape.ccr is None else f"communication / computation {shape.ccr:.3g}"
     step = f"parallelism {shape.parallelism:.3g} (all ops / the longest path), {ccr}"

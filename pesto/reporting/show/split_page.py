@@ -16,7 +16,7 @@ from pesto.reporting.show.solve_report import InputNames, solve_object, solve_pa
 from pesto.split.division import Division, reduction_warnings, undescribed_types
 from pesto.split.geometry import Box, Shape, worker_boxes
 from pesto.split.methods.cut_methods import METHODS
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY
+from pesto.split.op_strategy import ONCE_WAY, SUMMANDS_WAY, WHOLE_WAY
 from pesto.split.ops.op_types import OpTypeRow
 from pesto.split.split_search import PARTIAL_METHOD, Split
 from pesto.split.split_views import (
@@ -257,6 +257,8 @@ def op_page(op: ExplainedOp, factors: Shape) -> str:
             text = "worker 0 alone does it, once"
         elif name == WHOLE_WAY:
             text = "whole: all workers of a group do the same"
+        elif name == SUMMANDS_WAY:
+            text = "on summands: each worker has one of each tensor, and adds no others to it"
         elif op.strategy.reducer and any(each.source_layouts[number - 1] == -2 for each in op.outputs):
             text += f"; each has a partial result, made one by {op.strategy.reducer}"
         lines.append(fact(f"cut {number}", text))

@@ -12,13 +12,14 @@ part. A window is just what a worker reads of a dimension, and all of it, up to 
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
 
 from pesto.split.division import ITEM_BYTES, Division
 from pesto.split.geometry import ONE, PARTIAL, WHOLE, Need, Rim, Rims, Shape
-from pesto.split.op_strategy import ONCE_WAY, WHOLE_WAY, OpStrategy
+from pesto.split.op_strategy import ONCE_WAY, SUMMANDS_WAY, WHOLE_WAY, OpStrategy
 from pesto.split.ops.op_types import description, layouts_fault, reads_windows
 from pesto.split.tdl import ElementRead, Index, NotDescribedError, Value, trace
 from pesto.split.typed_graph import Signature, TypedGraph
@@ -28,6 +29,11 @@ Ranges = tuple[range, ...]
 Sizes = tuple[int, ...]
 Rows = tuple[tuple[tuple[str, ...], Value], ...]
 _MEAN = "mean"
+_LINEAR = {
+    "Add": None, "AddN": None, "AddV2": None, "Sub": None,
+    "ExpandDims": 1, "Identity": 1, "Neg": 1, "Reshape": 1, "Squeeze": 1, "Transpose": 1,
+}  # fmt: skip
+"""Op type -> number of first inputs in which it is linear together; None for all of them."""
 
 
 def element_bytes(dtype: str) -> int:
@@ -111,7 +117,7 @@ def _wanted(shape: Sizes, have: Sizes, want: frozenset[Need], factors: Sizes) ->
 @lru_cache(maxsize=1 << 16)
 def _kept(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> int:
     """Return the elements that workers receive to keep in one layout what they made in another."""
-    if PARTIAL not in made:
+    if PARTIAL not in made or made == kept:
         return _wanted(shape, made, frozenset((Need(kept),)), factors)
     # All may be summed in another layout before it is gathered: cut along the longest dimension that is left.
     between = list(kept)
@@ -169,6 +175,8 @@ def strategy_fault(
     """Return the first fault of an op's strategy, empty if it is valid; with `halo` it may read windows."""
     if len(strategy.needs) != len(signature.inputs) or len(strategy.gives) != len(signature.outputs):
         return "it is of another number of inputs or outputs"
+    if SUMMANDS_WAY in strategy.names and not once:
+        return _summands_fault(signature, strategy, factors, halo=halo)
     if once or ONCE_WAY in strategy.names:
         alone = {(ONE,) * len(factors)}
         fine = set(strategy.names) == {ONCE_WAY} and {*strategy.needs, *strategy.gives} <= alone
@@ -186,6 +194,38 @@ def strategy_fault(
     if strategy.rims and not windows:
         sizes = "it reads windows, which were not asked for, or which its kernel cannot run on"
     return sizes or _StrategyCheck(signature, strategy, factors, rows).fault(cut)
+
+
+def _summands_fault(signature: Signature, strategy: OpStrategy, factors: Shape, *, halo: bool) -> str:
+    """Return the first fault of an op that workers do on summands in some cuts: of these, then of the other cuts."""
+    if signature.type not in _LINEAR:
+        return "its type is not linear, so it cannot run on summands"
+    first = _LINEAR[signature.type]
+    summed = len(signature.inputs) if first is None else first
+    if any(operand.value is None for operand in signature.inputs[summed:]):
+        return "an input that is not summed is no constant"
+    if any(operand.bounded for operand in signature.inputs) or any(map(signature.bounded_output, range(1))):
+        return "its extents depend on the data, so its summands may differ in shape"
+    there = [name == SUMMANDS_WAY for name in strategy.names]
+    for tensors, partial in ((strategy.needs[:summed], True), (strategy.needs[summed:], False), (strategy.gives, True)):
+        for layouts in tensors:
+            at = {layout for layout, here in zip(layouts, there, strict=True) if here}
+            if at != {PARTIAL if partial else WHOLE}:
+                return f"its tensors are no summands: {list(layouts)}"
+    if strategy.reducer != "sum" or strategy.scaled:
+        return "summands are not reduced by sum"
+
+    def rest(layouts: Sizes) -> Sizes:
+        return tuple(layout for layout, here in zip(layouts, there, strict=True) if not here)
+
+    other = replace(
+        strategy,
+        names=tuple(name for name in strategy.names if name != SUMMANDS_WAY),
+        needs=tuple(map(rest, strategy.needs)),
+        gives=tuple(map(rest, strategy.gives)),
+    )
+    other = replace(other, reducer="sum" if any(PARTIAL in layouts for layouts in other.gives) else "")
+    return strategy_fault(signature, other, rest(factors), once=False, halo=halo) if other.names else ""
 
 
 class _StrategyCheck:

@@ -10,10 +10,10 @@ import numpy as np
 
 from pesto.core.errors import SolverError, VerificationError
 from pesto.core.files.json import shown
-from pesto.split.division import Division
+from pesto.split.division import Division, readers
 from pesto.split.files.recount import divides_evenly, recount_bytes, recount_parameters, strategy_fault
 from pesto.split.files.split_file import CutRecord, SplitFile, division_of
-from pesto.split.geometry import ONE, WHOLE, Need
+from pesto.split.geometry import ONE, PARTIAL, WHOLE, Need
 from pesto.split.methods.cut import solve_limited_cut
 from pesto.split.op_strategy import ONCE_WAY, OpStrategy
 from pesto.split.program import build_program
@@ -68,8 +68,10 @@ def _division_faults(split_file: SplitFile, shaped: TypedGraph, division: Divisi
             bounded = signature.bounded_output(output)
             if bounded and any(layout >= 0 and (layout in bounded or RANK in bounded) for layout in at):
                 yield f"output {output} of {_op(shaped, op)} lies in parts along a dimension whose extent data decide"
-            if {*at} != {ONE} and (min(at) < WHOLE or not divides_evenly(shape or (), at, division.factors)):
+            even = divides_evenly(shape or (), at, division.factors)
+            if {*at} != {ONE} and (not even or (min(at) < WHOLE and not _are_summands(division, op, output))):
                 yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
+    yield from _reader_faults(shaped, division)
     yield from _variable_faults(shaped, division)
     yield from _place_faults(shaped, division)
     cuts, last = split_file.cuts, split_file.cuts[-1]
@@ -83,6 +85,23 @@ def _division_faults(split_file: SplitFile, shaped: TypedGraph, division: Divisi
         yield "a cut is said to be optimal, and its bound is below its bytes"
     if split_file.status == "optimal" and any(cut.status != "optimal" for cut in cuts):
         yield "it is said to be optimal, and not all of its cuts"
+
+
+def _are_summands(division: Division, op: int, output: int) -> bool:
+    """Return True if an output is kept just as it is computed, in summands of it."""
+    strategy, kept = division.strategies[op], division.kept[op][output]
+    summed = strategy.reducer == "sum" and not strategy.scaled
+    return PARTIAL in kept and ONE not in kept and kept == strategy.gives[output] and summed
+
+
+def _reader_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
+    """Yield readers that take summands for the tensor, or a tensor for summands."""
+    for (op, output), read_by in readers(shaped).items():
+        kept = division.kept[op][output]
+        for reader, at in read_by:
+            needs = division.strategies[reader].needs[at]
+            if PARTIAL in (*kept, *needs) and kept != needs:
+                yield f"{_op(shaped, reader)} needs input {at} as {list(needs)}, and it lies as {list(kept)}"
 
 
 def _variable_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:

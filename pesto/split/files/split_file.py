@@ -31,11 +31,13 @@ from pesto.split.division import Division, reduction_warnings
 from pesto.split.geometry import ONE, Layouts, Shape
 from pesto.split.op_strategy import (
     ONCE_WAY,
+    SUMMANDS_WAY,
     WHOLE_WAY,
     OpStrategy,
     admissible_strategies,
     replicated_strategy,
     single_worker_strategy,
+    summands_strategy,
     uncut_strategy,
 )
 from pesto.split.program import Rules
@@ -341,6 +343,10 @@ def _strategy(split_file: SplitFile, shaped: TypedGraph, op: int) -> OpStrategy:
         factors = split_file.factors[: at + 1]
         if name in (WHOLE_WAY, ONCE_WAY) and not once:
             result = (replicated_strategy if name == WHOLE_WAY else single_worker_strategy)(signature, result)
+            continue
+        on_summands = summands_strategy(signature, result) if name == SUMMANDS_WAY and not once else None
+        if on_summands is not None:
+            result = on_summands
             continue
         admitted = admissible_strategies(signature, result, factors, whole=True, once=once, halo=split_file.rules.halo)
         options = {strategy.names[-1]: strategy for strategy in admitted}

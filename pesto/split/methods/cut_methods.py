@@ -240,7 +240,7 @@ class CutMethod:
     flat: bool = False
     """True if it makes one cut for all workers, whatever factors are asked for."""
     replicates: bool = False
-    """True if variables, and ops, may be whole by its own rule."""
+    """True if variables and ops may be whole, and gradients summands, by its own rule."""
     limited: bool = False
     """True if it keeps to a limit of what a worker holds."""
     priced: bool = False
@@ -254,7 +254,7 @@ class CutMethod:
 
     def ruled(self, rules: Rules) -> Rules:
         """Return the rules that divisions of this method keep."""
-        return replace(rules, replicate=True, redundant=True) if self.replicates else rules
+        return replace(rules, replicate=True, redundant=True, summands=True) if self.replicates else rules
 
 
 def _tofu_without(step: str, what: str, **options: bool) -> CutMethod:

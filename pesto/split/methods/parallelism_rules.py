@@ -10,7 +10,7 @@ from pesto.core.errors import NothingFoundError
 from pesto.split.division import readers
 from pesto.split.geometry import ONE, PARTIAL, WHOLE
 from pesto.split.methods.cut import CutChoice, CutTask, complete_labels, tensors_of
-from pesto.split.op_strategy import OpStrategy, admissible_strategies, uncut_strategy
+from pesto.split.op_strategy import SUMMANDS_WAY, OpStrategy, admissible_strategies, uncut_strategy
 from pesto.split.ops.op_types import CLASSES, FED
 from pesto.split.program import CutProgram
 from pesto.split.typed_graph import Signature, TypedGraph
@@ -67,14 +67,14 @@ class Spreading:
 
     def along_rows(self, op: int) -> None:
         """Keep what an op makes along its first dimension where no way hands on how its inputs are cut."""
-        self.chosen[op] = 0 if len(self.program.strategies[op]) == 1 else -1
+        self.chosen[op] = 0 if len(self.own(op)) == 1 else -1
         for k, layouts in enumerate(self.program.layouts[op]):
             if any(result[-1] == 0 for result in layouts):
                 self.cut[op, k] = 0
 
     def strategies(self, op: int) -> tuple[OpStrategy, ...]:
         """Strategies that an op would have if it were not whole for being tiny; its outputs may be cut by them."""
-        result = self.program.strategies[op]
+        result = self.own(op)
         if len(result) > 1 or self.shaped.once[op]:
             return result
         signature = self.shaped.signature(op)
@@ -82,9 +82,13 @@ class Spreading:
             signature, uncut_strategy(signature), (prod(self.program.factors),), whole=True, once=False
         )
 
+    def own(self, op: int) -> tuple[OpStrategy, ...]:
+        """Strategies of an op in the program, those on summands aside, which come last."""
+        return tuple(way for way in self.program.strategies[op] if way.names[-1] != SUMMANDS_WAY)
+
     def take(self, op: int, number: int) -> None:
         """Divide an op in one of its ways, and note where its outputs are."""
-        self.chosen[op] = number if len(self.program.strategies[op]) > 1 else 0
+        self.chosen[op] = number if len(self.own(op)) > 1 else 0
         for k, gives in enumerate(self.strategies(op)[number].gives):
             if gives[-1] in (PARTIAL, ONE):
                 self.open.add((op, k))

@@ -14,17 +14,14 @@ from pesto.choosing.strategy_choice import choice, timed_split
 from pesto.choosing.strategy_choice.choice import choose, place_from_board
 from pesto.choosing.strategy_choice.partial_split import split_partially
 from pesto.choosing.strategy_choice.timed_split import (
-    data_parallel,
+    cut_along_batch,
     factorings,
     first_board,
-    replica_of,
-    ring_s,
     time_split,
     time_with_first_cuts,
 )
 from pesto.cli.main import pesto
 from pesto.core.costs.analytical import model_costs
-from pesto.core.costs.network import transfer_s
 from pesto.core.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError, UsageError
 from pesto.core.problem import TICK_S
 from pesto.core.settings import Settings
@@ -32,10 +29,11 @@ from pesto.core.source import Source
 from pesto.inputs.cluster_file import load_cluster
 from pesto.planning.solving.tracker import PlanWatch, StageWatch
 from pesto.reporting.show.split_page import kinds_page
-from pesto.split.files.split_file import loads_split
+from pesto.split.files.split_check import verify_split
+from pesto.split.files.split_file import dumps_split, loads_split
+from pesto.split.geometry import WHOLE
 from pesto.split.program import Rules
 from pesto.split.split_search import divide, first_cuts
-from pesto.split.worker_parts import CLONE, REDUCE, build_worker_parts
 from pesto.tf import named_sources
 from pesto.verbs.jobs.request import JobRequest
 from pesto.verbs.jobs.run_job import JobContext
@@ -91,14 +89,14 @@ def test_the_shortest_that_fits_is_chosen(step, slower):
     """Whatever the links; every kind is timed, and says what it holds."""
     taker = Taker()
     found = quick(step, small(slower=slower), [(2,)], taker)
-    assert [kind.name for kind in found.kinds if kind.kind != "both"] == ["split 2", "place", "data-parallel"]
+    assert [kind.name for kind in found.kinds if kind.kind != "both"] == ["split 2", "data-parallel", "place"]
     # A worker that is killed meanwhile leaves the best of these: of the whole step and the whole cluster.
     assert {len(plan.names) for plan in taker.plans} == {step[0].ops}
     whole = [split for split in taker.splits if not split[1].rules.partial]
-    assert min(seconds for seconds, _ in whole) == found.kinds[0].makespan_s
+    assert min(seconds for seconds, _ in whole) == min(kind.makespan_s for kind in found.kinds[:2])
     best = min([plan.makespan_s for plan in taker.plans] + [seconds for seconds, _ in taker.splits])
     assert best == found.chosen.makespan_s
-    fitting = [kind for kind in found.kinds[:-1] if kind.fits]
+    fitting = [kind for kind in found.kinds if kind.fits]
     assert found.chosen.makespan_s == min(kind.makespan_s for kind in fitting)
     assert all(kind.peak_bytes > 0 for kind in fitting)
     assert found.reason
@@ -121,7 +119,7 @@ def test_a_partial_split_that_is_not_the_shortest_is_left_out(step, monkeypatch)
     chosen = choose(step, cluster, model_costs(graph, cluster), settings, lambda _: None, cuts=[(2,)])
     (partial,) = found
     assert partial.candidate.fits and partial.candidate.makespan * TICK_S > chosen.chosen.makespan_s
-    assert [kind.name for kind in chosen.kinds] == ["split 2", "place", "data-parallel"]
+    assert [kind.name for kind in chosen.kinds] == ["split 2", "data-parallel", "place"]
 
 
 @pytest.mark.slow
@@ -186,7 +184,7 @@ ERRORS = [
 @pytest.mark.parametrize(
     ("search", "name"),
     [("cut_and_time", "split 2"), ("place_from_board", "place"), ("split_partially", "both"),
-     ("data_parallel", "data-parallel")],
+     ("cut_along_batch", "data-parallel")],
 )  # fmt: skip
 def test_a_kind_that_fails_takes_no_other_along(step, monkeypatch, caplog, search, name, error):
     """Its row says why, and the shortest of the others is chosen; of a mistake of the program a warning is logged."""
@@ -210,7 +208,7 @@ def test_a_step_that_cannot_be_cut_is_placed(step):
 @pytest.mark.parametrize("error", ERRORS)
 def test_where_all_kinds_fail_the_first_failure_is_raised(step, monkeypatch, error):
     """With its own exit code."""
-    for search in ("cut_and_time", "place_from_board"):
+    for search in ("cut_and_time", "cut_along_batch", "place_from_board"):
         monkeypatch.setattr(choice, search, failing(error))
     with pytest.raises(type(error), match=str(error)):
         quick(step, small(), [(2,)])
@@ -220,7 +218,7 @@ def test_where_all_kinds_fail_the_first_failure_is_raised(step, monkeypatch, err
     "search",
     [
         "place_from_board",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("split_partially", "data_parallel")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("split_partially", "cut_along_batch")),
     ],
 )
 def test_an_interruption_keeps_what_was_found(step, monkeypatch, search):
@@ -271,36 +269,20 @@ def test_a_cluster_may_be_one_board(step, name):
     assert first_board(cluster, model_costs(step[0], cluster)) is None
 
 
-def test_data_parallelism_is_a_replica_and_a_ring(step):
-    """Half the work a device and all of the variables; 2 (k - 1) rounds of a k-th of the gradients."""
-    graph, _ = step
+def test_data_parallelism_is_chosen_where_it_is_the_shortest(step, monkeypatch):
+    """Whole variables on each device, half of the work, gradients added up before they are sent; its file is valid."""
+    graph, shaped = step
     cluster = load_cluster("v100x2-nvlink")
-    found = data_parallel(step, cluster, Settings(), seconds=60)
-    path = cluster.paths[1][2]
-    assert ring_s(cluster, ("gpu:0", "gpu:1"), 10**6) == pytest.approx(2 * float(transfer_s(path, 500_000)))
-    assert ring_s(cluster, ("gpu:0", "gpu:1"), 0) < found.ring_s < ring_s(cluster, ("gpu:0", "gpu:1"), 10**6)
+    timed = cut_along_batch(step, cluster, Settings(), seconds=60)
+    verify_split(loads_split(dumps_split(shaped, timed.split, time_limit_s=60.0), "split"), shaped)
     alone = float(np.nansum(model_costs(graph, cluster).compute_s[:, 1]))
-    assert 0.5 * alone < found.replica.makespan * TICK_S < 1.1 * alone  # kernels are launches here, of any batch
-    assert found.peak_bytes > graph.param_bytes.sum()
-    assert found.makespan_s >= found.ring_s
-
-
-def test_a_replica_takes_what_the_whole_step_takes(step):
-    """Every clone of the first worker has all of its inputs, from itself; sums of gradients are left out."""
-    _, shaped = step
-    whole = build_worker_parts(shaped, divide(shaped, (2,), "data-parallel", Rules(), seconds=60).division)
-    alone = replica_of(whole)
-    mine = [part for part in whole.parts if part.worker == 0 and part.kind == CLONE]
-    assert [part for part in alone.parts if part.kind == CLONE] == mine
-    assert {part.worker for part in alone.parts} == {0} and REDUCE not in {part.kind for part in alone.parts}
-    assert REDUCE in {part.kind for part in whole.parts}
-
-    def taken(parts):
-        return sorted(
-            (parts.parts[d].op, k) for d, k in zip(parts.dst, parts.input, strict=True) if parts.parts[d] in mine
-        )
-
-    assert taken(alone) == taken(whole)
+    assert 0.5 * alone < timed.makespan_s < 1.5 * alone  # kernels are launches here, of any batch, and sums are more
+    assert timed.candidate.peak[1:].min() > graph.param_bytes.sum()
+    assert set(timed.split.division.variables) == {(WHOLE,)}
+    monkeypatch.setattr(choice, "cut_and_time", failing(NothingFoundError("nothing divides")))
+    monkeypatch.setattr(choice, "place_from_board", failing(NothingFoundError("no room")))
+    chosen = quick(step, cluster, [(2,)]).chosen
+    assert chosen.kind == "data-parallel" and chosen.makespan_s == timed.makespan_s
 
 
 def test_cuts_for_so_many_workers():
@@ -320,7 +302,7 @@ def test_solve_writes_what_it_chose(tmp_path):
     done = run("solve", *words, "--time-limit", "1", "-o", out, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found["strategy"] in ("split", "place", "both")
+    assert found["strategy"] in ("split", "place", "both", "data-parallel")
     assert set(found["kinds"]) - {"both 2"} == {"place", "split 2", "data-parallel"}
     assert set(found["kinds"]["place"]) >= {"makespan_s", "peak_bytes", "fits"}
     assert run("check", out, "--json").exit_code == 0

@@ -34,14 +34,14 @@ def searches(monkeypatch):
     def split_partially(_step, _cluster, settings, *_):
         given["both"] = settings
 
-    def data_parallel(*_, seconds):
+    def cut_along_batch(*_, seconds):
         given["data-parallel"] = seconds
         raise NothingFoundError("no batch divides")
 
     monkeypatch.setattr(choice, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(choice, "formulate", lambda *_: None)
     monkeypatch.setattr(choice, "quick_bounds", SimpleNamespace(best=lambda _: (10**18, "a bound")))
-    for search in (cut_and_time, place_from_board, split_partially, data_parallel):
+    for search in (cut_and_time, place_from_board, split_partially, cut_along_batch):
         monkeypatch.setattr(choice, search.__name__, search)
     return clock, given
 
@@ -56,18 +56,19 @@ def test_a_placement_that_is_beaten_has_a_limit(searches):
     _, given = searches
     found(SETTINGS)
     assert (given["place"].time_limit_s, given["place"].gap) == (29.5, choice.ANY_GAP)
-    assert given["both"].time_limit_s == given["data-parallel"] == 59.0
+    assert given["both"].time_limit_s == 59.0
+    assert given["data-parallel"] == choice.CUTTING_SHARE * 60.0 / 2
     found(Settings(time_limit_s=60.0, deterministic=True))
     assert (given["place"].time_limit_s, given["place"].gap) == (0.0, 0.0)
 
 
 def test_nothing_is_cut_once_the_time_is_over(searches):
-    """The split took all of it: a moment is left to place, and one for what is shown beside."""
+    """The split took all of it: a moment is left to place."""
     clock, given = searches
     clock[1] = 101.0
     chosen = found(SETTINGS)
     assert chosen.chosen.name == "split 2" and "both" not in given
-    assert given["place"].time_limit_s == LEAST_S / 2 and given["data-parallel"] == LEAST_S
+    assert given["place"].time_limit_s == LEAST_S / 2
 
 
 @pytest.mark.parametrize(("interrupted", "spent_s"), [(False, 0.0), (True, math.inf)])
