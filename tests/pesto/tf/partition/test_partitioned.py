@@ -46,8 +46,8 @@ def captured_step(graph, fetches):
     return captured, shape(captured)[1], make_runnable(captured, resolve_shapes(captured, None))
 
 
-def divided(shaped, factors, *, replicate=False):
-    return divide(shaped, factors, "exact", Rules(replicate=replicate), seconds=60)
+def divided(shaped, factors, *, replicate=False, method="exact"):
+    return divide(shaped, factors, method, Rules(replicate=replicate), seconds=60)
 
 
 def built(captured, shaped, division):
@@ -56,9 +56,9 @@ def built(captured, shaped, division):
     return partition(captured.graph_def, shaped, division, captured.fetches, devices=devices)
 
 
-def check(captured, shaped, step, factors):
+def check(captured, shaped, step, factors, method="exact"):
     """Bytes, losses and what workers hold, of one division."""
-    split = divided(shaped, factors)
+    split = divided(shaped, factors, method=method)
     made = built(captured, shaped, split.division)
     assert moved(made.graph_def) == split.moved_bytes == made.parts.moved_bytes()
     ran = run_parts(captured, shaped, split.division, step, steps=4)
@@ -73,6 +73,20 @@ def test_a_model_runs_in_parts():
     ran = check(*model("rnnlm"), (2,))
     assert ran.variables_distance <= TOLERANCE
     assert ran.held <= 0.52
+
+
+@pytest.mark.parametrize(
+    ("name", "factors"),
+    [
+        ("rnnlm", (2,)),
+        *(pytest.param(*pair, marks=pytest.mark.slow)
+          for pair in (("rnnlm", (2, 2)), ("nmt", (4,)), ("transformer", (2,)), ("nasnet", (2,)), ("wrn", (2, 2)))),
+    ],
+)  # fmt: skip
+def test_replicas_train_as_the_whole_step(name, factors):
+    """Data parallelism, with gradients kept as summands: the bytes as counted, losses and variables as of the whole."""
+    ran = check(*model(name), factors, method="data-parallel")
+    assert ran.held == 1.0
 
 
 @pytest.mark.slow
