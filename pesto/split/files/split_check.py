@@ -15,7 +15,7 @@ from pesto.split.files.recount import divides_evenly, recount_bytes, recount_par
 from pesto.split.files.split_file import CutRecord, SplitFile, division_of
 from pesto.split.geometry import ONE, PARTIAL, WHOLE, Need
 from pesto.split.methods.cut import solve_limited_cut
-from pesto.split.op_strategy import ONCE_WAY, OpStrategy
+from pesto.split.op_strategy import ONCE_WAY, OpStrategy, gives_summands
 from pesto.split.program import build_program
 from pesto.split.typed_graph import RANK, TypedGraph
 from pesto.split.worker_parts import build_worker_parts
@@ -61,7 +61,7 @@ def _division_faults(split_file: SplitFile, shaped: TypedGraph, division: Divisi
             wrong = strategy_fault(shaped.signature(op), strategy, division.factors, once=key[2], halo=halo)
             if wrong:
                 yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, strategy.names))}: {wrong}"
-    for op, layouts in enumerate(division.kept):
+    for op, (layouts, strategy) in enumerate(zip(division.kept, division.strategies, strict=True)):
         signature = shaped.signature(op)
         for output, at in enumerate(layouts):
             shape, _ = signature.outputs[output]
@@ -69,7 +69,9 @@ def _division_faults(split_file: SplitFile, shaped: TypedGraph, division: Divisi
             if bounded and any(layout >= 0 and (layout in bounded or RANK in bounded) for layout in at):
                 yield f"output {output} of {_op(shaped, op)} lies in parts along a dimension whose extent data decide"
             even = divides_evenly(shape or (), at, division.factors)
-            if {*at} != {ONE} and (not even or (min(at) < WHOLE and not _are_summands(division, op, output))):
+            # A layout below WHOLE is of ONE worker alone, or of summands, kept just as the op computes them.
+            summands = ONE not in at and gives_summands(strategy, output) and at == strategy.gives[output]
+            if {*at} != {ONE} and (not even or (min(at) < WHOLE and not summands)):
                 yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
     yield from _reader_faults(shaped, division)
     yield from _variable_faults(shaped, division)
@@ -85,13 +87,6 @@ def _division_faults(split_file: SplitFile, shaped: TypedGraph, division: Divisi
         yield "a cut is said to be optimal, and its bound is below its bytes"
     if split_file.status == "optimal" and any(cut.status != "optimal" for cut in cuts):
         yield "it is said to be optimal, and not all of its cuts"
-
-
-def _are_summands(division: Division, op: int, output: int) -> bool:
-    """Return True if an output is kept just as it is computed, in summands of it."""
-    strategy, kept = division.strategies[op], division.kept[op][output]
-    summed = strategy.reducer == "sum" and not strategy.scaled
-    return PARTIAL in kept and ONE not in kept and kept == strategy.gives[output] and summed
 
 
 def _reader_faults(shaped: TypedGraph, division: Division) -> Iterator[str]:
