@@ -1,6 +1,6 @@
 """Mutation testing by sample: small wrong edits of a room's modules, and how many of them its tests notice.
 
-    python -m benchmarks.mutants [--rooms checker,tight] [--count 25] [--seed 0] [--out FILE] [--again FILE]
+    python -m benchmarks.mutants [--rooms checker,tight] [--count 25] [--out FILE] [--again FILE] [--markers EXPR]
 
 From each room `--count` mutants are drawn. The tests of the room run on each in a copy of the tree, in which caches of
 compiled functions are kept for all other modules; a test that fails, hangs or cannot be collected kills the mutant.
@@ -60,7 +60,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="file of verdicts to append to; mutants in it are not tried again")
     parser.add_argument("--again", type=Path, help="file of verdicts whose survivors are tried again")
+    parser.add_argument("--markers", help='tests to judge by, as of pytest -m; "not night" for all of the gate')
     options = parser.parse_args()
+    marked = ("-m", options.markers) if options.markers else ()
     verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         base = Path(folder, "base")
@@ -73,7 +75,8 @@ def main() -> None:
             )
             known = {verdict.key: verdict for verdict in read_verdicts(options.out) if verdict.room == name}
             verdicts += [known[mutant.key] for mutant in drawn if mutant.key in known]
-            for verdict in judge_mutants(name, [mutant for mutant in drawn if mutant.key not in known], base):
+            tests = (*ROOMS[name].tests, *marked)
+            for verdict in judge_mutants(name, [mutant for mutant in drawn if mutant.key not in known], tests, base):
                 verdicts.append(verdict)
                 record_verdict(verdict, options.out)
     print("\n".join(format_table(verdicts)))
@@ -105,11 +108,10 @@ def read_equivalent_keys() -> set[str]:
     return {f"{row['where']}: {row['before']}  =>  {row['after']}" for row in rows}
 
 
-def judge_mutants(name: str, drawn: list[Mutant], base: Path) -> Iterator[Verdict]:
+def judge_mutants(name: str, drawn: list[Mutant], tests: tuple[str, ...], base: Path) -> Iterator[Verdict]:
     """Yield the verdict of each mutant; SystemExit where the tests fail on the original, or never import it."""
     if not drawn:
         return
-    tests = ROOMS[name].tests
     outcome, seconds = run_tests(base, tests, None)
     if outcome != "survived":
         tail = "\n".join(log_of(base).read_text(errors="replace").splitlines()[-_TAIL:])
