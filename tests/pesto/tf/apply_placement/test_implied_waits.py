@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pesto.tf.tensorflow_start import load_tensorflow
@@ -99,3 +100,18 @@ def test_a_function_waits_for_all_as_before_by_fewer_edges() -> None:
     undo()
     again = controls(graph)
     assert {name: again[name] for name in old} == old
+
+
+def test_only_ops_of_a_chain_that_certainly_run_imply_others() -> None:
+    """An argument has no place in a chain; nothing waits for a constant itself that other devices have copies of."""
+    graph, _weights = traced()
+    step = trace_step(sources.capture_func_graph(graph, "step"), None)
+    plan = api.solve(step.graph, cluster="cpux3", time_limit_s=0, solver="list")
+    arguments = {tensor.op.name for tensor in graph.inputs}
+    out = np.isin(step.graph.names, list(arguments))
+    placement = place_with_relays(plan, step, device_targets(plan, "cpu"), out)
+    ranks = compute_function_edits(placement, step, step.nodes.defs).ranks
+    copied = {copy.constant for copy in placement.copies}
+    chained = {name for name, on in zip(step.graph.names, placement.chained.tolist(), strict=True) if on}
+    assert copied and arguments & set(step.graph.names) and not arguments & chained
+    assert set(ranks) == chained - copied

@@ -220,6 +220,20 @@ def test_every_neighbour_waits_in_the_file_itself() -> None:
     assert "report" in done.behind
 
 
+def test_reports_behind_a_step_of_one_op_are_named() -> None:
+    """They need the step's only ordered op, one of them through others; what needs none of it is not named."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [ROWS], name="x")
+        y = tf.tanh(x, name="y")
+        v1.summary.histogram("near", y)
+        v1.summary.scalar("far", tf.reduce_sum(tf.square(y)))
+        v1.summary.scalar("apart", tf.reduce_sum(x))
+    plan = api.solve(sources.from_v1(graph, ["y"]), cluster="cpux3", time_limit_s=0, solver="list")
+    done = rewrite.rewrite_with_report(graph.as_graph_def(), plan, ApplyOptions())
+    assert done.placement.chained.sum() == 1
+    assert done.behind == ("near", "far")
+
+
 def tampered(spoil: Callable[[Any, Any], Any], name: str = "resources") -> None:
     """Rehearse a rewritten graph after `spoil(graph_def, rewritten)`."""
     made = program(name)

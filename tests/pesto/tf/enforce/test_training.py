@@ -143,6 +143,21 @@ def test_a_step_that_asks_whether_its_variable_has_a_value_trains_all_the_same()
     assert trains(step)
 
 
+@pytest.mark.parametrize(("if_it_has_one", "trained"), [(False, False), (True, True)])
+def test_a_variable_that_is_written_only_while_it_has_no_value_is_not_trained(
+    if_it_has_one: bool, trained: bool
+) -> None:
+    """Nothing but the handle goes into the branches, so that its place among their arguments counts."""
+    w = weight()
+
+    def step(x: Any) -> Any:
+        has_value = w.is_initialized()
+        scale = tf.cond(has_value, lambda: subtract(w.handle) if if_it_has_one else 0.0, lambda: subtract(w.handle))
+        return tf.reduce_sum(x @ w) * scale
+
+    assert trains(step) == trained
+
+
 def test_the_trace_that_creates_the_variable_is_not_a_step() -> None:
     made: list[Any] = []
 
