@@ -23,6 +23,7 @@ def squared(key: Key, asked: CellSettings) -> Found:
     return {"square": number * number}
 
 
+@pytest.mark.slow
 def test_cells_are_measured_once(tmp_path: Path) -> None:
     """A second run does what the first lacks, a line that was cut off among it; a failure is told and not kept."""
     asked, kept = CellSettings(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True), ResultStore(tmp_path / "kept")

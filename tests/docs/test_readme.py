@@ -34,6 +34,7 @@ def test_the_keras_example_trains_by_a_plan(tmp_path: Path) -> None:
     assert "10/10" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_five_lines_plan_a_dag(tmp_path: Path) -> None:
     """The first program on graphs of other programs: its two chains run side by side, in half the time."""
     code = python_blocks((ROOT / "docs" / "guides" / "other-graphs.md").read_text())[0]

@@ -15,6 +15,7 @@ GENERATED = ("api.md", "cli.md", "reproduction.md")
 """Pages that programs write."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="needs the extra docs")
 def test_the_site_builds(tmp_path: Path) -> None:
     """As `mkdocs build --strict` does it."""

@@ -52,9 +52,8 @@ COLUMNS = (
 )
 """Of a study's rows: all but versions and what is measured."""
 QUICK = {
-    "solve/rnnlm/1gpu/cpsat", "solve/rnnlm/2gpu/list", "solve/rnnlm/2gpu/cpsat", "solve/transformer/4gpu/list",
-    "solve/tight", "schedule/heterogeneous/2gpu/list", "schedule/heterogeneous/2gpu/cpsat",
-    "program/highs/tight", "compare/m-etf", "instance/random", "check",
+    "solve/rnnlm/2gpu/list", "solve/rnnlm/2gpu/cpsat", "schedule/heterogeneous/2gpu/list",
+    "schedule/heterogeneous/2gpu/cpsat", "program/highs/tight", "compare/m-etf", "instance/random",
 }  # fmt: skip
 """Cases of the default test run: their graphs are among the inputs."""
 

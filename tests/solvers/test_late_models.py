@@ -55,7 +55,9 @@ def whole(linear):
     return dense[np.lexsort(dense.T)]
 
 
-@pytest.mark.parametrize("formulation", FORMULATIONS)
+@pytest.mark.parametrize(
+    "formulation", [pytest.param(name, marks=[pytest.mark.slow] * (name == "pulp")) for name in FORMULATIONS]
+)
 def test_a_program_is_given_up_wherever_its_time_is_over(formulation, clock) -> None:
     """There are more looks than devices and links, for each of which rows are written; at any of them it may end."""
     program(formulation)

@@ -85,7 +85,14 @@ def test_numbers_of_links_change_nothing_but_names(seeds):
         assert fingerprint(again) == fingerprint(apart) and np.array_equal(again.path_links, apart.path_links)
 
 
-@pytest.mark.parametrize("problem", [far(3), own(150), far(150)], ids=["a million", "150 GPUs", "both"])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(far(3), id="a million"),
+        pytest.param(own(150), id="150 GPUs", marks=pytest.mark.slow),
+        pytest.param(far(150), id="both", marks=pytest.mark.slow),
+    ],
+)
 def test_bounds_and_structure_need_little_memory(problem):
     """A million links in a square are 8 TB, 22 650 are 4 GB; all that is needed is some MB."""
     quick_bounds.best(far(2))  # compiled beforehand: the compiler's own memory is not asked about

@@ -109,6 +109,7 @@ def test_a_plan_is_written_though_nobody_reads_of_it(graph, tmp_path) -> None:
     assert json.loads((tmp_path / "plan.json").read_text())["format"] == "pesto-plan"
 
 
+@pytest.mark.slow
 def test_a_terminal_that_cannot_write_a_sign_gets_it_spelled(graph, tmp_path) -> None:
     """KOI8-R has no µ; without this a UnicodeEncodeError after the work."""
     words = ("solve", "--graph", graph, "--solver", "list", "--no-search", "--time-limit", "0", "-q")

@@ -104,6 +104,7 @@ def test_what_cannot_be_explained_is_one_line_and_an_exit_code(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_diff_ends_with_ten_only_where_it_is_asked_and_plans_differ(there: Path) -> None:
     """Of one plan with itself 0; of two 0, and 10 with --exit-code; the object says the same."""
     for first, second, code in (("one", "one", 0), ("one", "two", 10)):

@@ -79,6 +79,7 @@ def page(folder: Path, *words: str, code: int = 0) -> str:
     return " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_keras_model_with_an_open_batch(folder: Path) -> None:
     """6 x 4 floats of a kernel and two slots, beside counters; each group is around one variable."""
     said = inspect(folder, "their_steps:model")
@@ -94,12 +95,14 @@ def test_a_keras_model_with_an_open_batch(folder: Path) -> None:
     assert inspect(folder, "--function", "their_steps:model", "--batch", "8")["batch"] == {"open": True, "given": 8}
 
 
+@pytest.mark.slow
 def test_a_batch_that_open_specs_were_given_is_said(folder: Path) -> None:
     """Traced with it, the step has no open dimension any more."""
     told = page(folder, "their_steps:rows", "--batch", "5")
     assert "[5, 6]" in told and "fixed by the shapes, or none; 5 was given for open first dimensions" in told
 
 
+@pytest.mark.slow
 def test_a_branch_that_holds_the_variables_is_named(folder: Path) -> None:
     """Accumulation of gradients: the kernel, its two slots and its accumulator within one If, 4 x 96 bytes."""
     said = inspect(folder, "their_steps:accumulates", "--batch", "8")
@@ -121,6 +124,7 @@ def test_inference_is_said(folder: Path) -> None:
     assert "trains no: it updates no variable, which is inference" in page(folder, "their_steps:infers")
 
 
+@pytest.mark.slow
 def test_a_table_is_no_variable(folder: Path) -> None:
     """6 x 4 floats in one group, a table of no known bytes in the other."""
     said = inspect(folder, "their_steps:looks_up")
@@ -130,6 +134,7 @@ def test_a_table_is_no_variable(folder: Path) -> None:
     assert "tied 2 ops, no variable: hand on a table" in page(folder, "their_steps:looks_up")
 
 
+@pytest.mark.slow
 def test_what_would_be_refused_is_said_beside_what_was_found(folder: Path) -> None:
     """A second dimension that is open: the reason, the remedy, and the exit code that a solve ends with."""
     said = inspect(folder, "their_steps:open_rows", code=3)
@@ -142,6 +147,7 @@ def test_what_would_be_refused_is_said_beside_what_was_found(folder: Path) -> No
     assert "refused function their_steps:open_rows" in page(folder, "their_steps:open_rows", code=3)
 
 
+@pytest.mark.slow
 def test_what_pesto_apply_would_refuse_is_said_though_it_can_be_planned(folder: Path) -> None:
     """A step that calls another tf.function; without one there is nothing to be careful of."""
     said = inspect(folder, "their_steps:outer")
@@ -157,6 +163,7 @@ def test_what_cannot_be_found_is_an_error_as_anywhere(folder: Path) -> None:
     assert "no_such" in inspect(folder, "no_such:step", code=2)["error"]
 
 
+@pytest.mark.slow
 def test_a_graph_def_of_several_ends_lists_them(folder: Path) -> None:
     """Without --fetch a solve refuses it; with it, only the step is left."""
     fetched = inspect(folder, "their_steps:v1")
@@ -170,6 +177,7 @@ def test_a_graph_def_of_several_ends_lists_them(folder: Path) -> None:
     assert one["optimizer"] == {"class": None, "updates": {"ResourceApplyGradientDescent": 1}}
 
 
+@pytest.mark.slow
 def test_a_built_in_model_and_a_file_of_the_projects_own(folder: Path) -> None:
     """The file has the same groups, and nothing of types, feeds or updates."""
     told = inspect(folder, "--model", "nmt", "--variant", "tiny")

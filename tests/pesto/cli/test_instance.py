@@ -185,6 +185,7 @@ def test_the_problem_of_a_step_is_the_one_that_a_solve_gives_its_solver(
         assert instance.name.startswith("a ladder on v100x2-nvlink, 9 nodes")
 
 
+@pytest.mark.slow
 def test_a_built_in_model(tmp_path: Path) -> None:
     """The command and the function of a model agree."""
     options = ("--model", "rnnlm", "--variant", "tiny", "--batch", "4", "--coarsen-to", "30", "-o", "p.json")
@@ -292,10 +293,9 @@ def test_every_way_to_end_has_its_exit_code(name: str, example: Path) -> None:
         assert check(load_problem(example.parent / "p.json").problem, found) == ()
 
 
+@pytest.mark.kill
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="signals as on Linux")
-@pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.kill)]
-)
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_keeps_the_best(sent: int, code: int, tmp_path: Path) -> None:
     """While the solver works on a start: the documented exit code, and a schedule that is no worse and checks."""
     problem = make("lstm-grid", layers=6, gpus=4)

@@ -53,12 +53,14 @@ def test_a_chain(chain):
     assert found["gap"] == pytest.approx(found["busiest"] / found["bound"]["ticks"] - 1)
 
 
+@pytest.mark.slow
 def test_a_page(chain):
     """A row a device, then the greatest load, and the bound with its gap."""
     page = called(chain, "--devices", 2, "--time-limit", 1).stdout
     assert "5 layers on 2 devices" in page and "device 1" in page and "above it" in page
 
 
+@pytest.mark.slow
 def test_a_step(tmp_path, monkeypatch, make_graph):
     """Every layer of the folded step is on one accelerator of the cluster, by its name."""
     monkeypatch.chdir(tmp_path)

@@ -69,6 +69,7 @@ def _ended(monkeypatch, capfd):
     return call
 
 
+@pytest.mark.slow
 def test_a_step_is_pipelined_and_its_plan_checked(step, ended, tmp_path):
     """The object has what the page says; the plan is confirmed on the step of so many micro-batches, on no other."""
     words = ("pipeline", "--graph", step, "--cluster", "v100x4", "--micro-batches", 6, "--search", 0)

@@ -104,6 +104,7 @@ def test_ctrl_c_keeps_what_is_found(chain, tmp_path, monkeypatch):
     assert not (tmp_path / "c.svg").exists()
 
 
+@pytest.mark.slow
 def test_pictures_and_ranks_are_the_same_each_time(chain, tmp_path):
     """Both pictures are drawn; ranks are a row a device."""
     made = []
@@ -143,7 +144,10 @@ def test_a_pattern_that_does_not_fit_is_not_written(chain, ended, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svg", "chain.json"]
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (case == "a schedule that does not fit")) for case in WRONG],
+)
 def test_what_is_wrong_is_one_line(chain, ended, tmp_path, case):
     """With the exit code of its kind; nothing is written."""
     words, code, told = WRONG[case]

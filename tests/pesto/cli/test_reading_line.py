@@ -43,6 +43,7 @@ def on_terminal(folder: Path, *words: str) -> str:
     return written.decode()
 
 
+@pytest.mark.slow
 def test_a_verb_shows_what_it_reads_on_a_terminal_unless_quiet(tmp_path: Path) -> None:
     """The line is cleared before anything else is written."""
     step = {"format": "pesto-graph", "format_version": 1, "source": "two ops", "ops": OPS}

@@ -111,7 +111,7 @@ def begin(verb: str, how: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    "verb", [verb if verb in ("run", "solve") else pytest.param(verb, marks=pytest.mark.kill) for verb in VERBS]
+    "verb", [verb if verb == "run" else pytest.param(verb, marks=pytest.mark.kill) for verb in VERBS]
 )
 def test_a_verb_that_is_stuck_in_native_code_ends_by_sigterm(verb: str) -> None:
     """With 143; without the watchdog the call would last for ever."""
@@ -122,7 +122,9 @@ def test_a_verb_that_is_stuck_in_native_code_ends_by_sigterm(verb: str) -> None:
 
 
 @LINUX
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGHUP, 143), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [pytest.param(signal.SIGHUP, 143, marks=pytest.mark.kill), (signal.SIGTERM, 143)]
+)
 def test_no_process_stays_behind(sent: int, code: int) -> None:
     """What the verb has begun ends with it."""
     run = begin("run", "with_child")
@@ -132,6 +134,7 @@ def test_no_process_stays_behind(sent: int, code: int) -> None:
     assert run.returncode == code and below and gone(*below)
 
 
+@pytest.mark.kill
 def test_ctrl_c_twice_ends_a_stuck_verb() -> None:
     """Once may be a slip: the second says that it is meant."""
     run = begin("run", "stuck")
@@ -143,6 +146,7 @@ def test_ctrl_c_twice_ends_a_stuck_verb() -> None:
     assert run.returncode == 130
 
 
+@pytest.mark.kill
 def test_a_verb_that_ends_in_order_is_left_alone() -> None:
     """However long it saves."""
     run = begin("solve", "saving")
@@ -151,7 +155,9 @@ def test_a_verb_that_ends_in_order_is_left_alone() -> None:
     assert run.returncode == 143 and out == "saved\n"
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.kill)]
+)
 def test_a_signal_ends_a_verb_that_imports_a_package(sent: int, code: int) -> None:
     """With nothing in hand there is nothing to wait for, however long the package takes."""
     run = begin("solve", "importing")
@@ -160,6 +166,7 @@ def test_a_signal_ends_a_verb_that_imports_a_package(sent: int, code: int) -> No
     assert run.returncode == code and "pesto: interrupted" in said
 
 
+@pytest.mark.kill
 def test_an_import_ends_before_a_plan_is_saved() -> None:
     """What it would leave broken may be needed to write the plan."""
     run = begin("solve", "importing_with_a_plan")
@@ -168,6 +175,7 @@ def test_an_import_ends_before_a_plan_is_saved() -> None:
     assert run.returncode == 143 and out == "saved\n"
 
 
+@pytest.mark.kill
 def test_a_signal_of_a_forked_process_is_its_own() -> None:
     """It has the same descriptor, and must not speak for its parent."""
     run = subprocess.Popen([sys.executable, "-c", STUCK, "run", "forked"], stdout=subprocess.PIPE, text=True)
@@ -175,6 +183,7 @@ def test_a_signal_of_a_forked_process_is_its_own() -> None:
     assert run.returncode == 0 and out == "begun\noutlived\n"
 
 
+@pytest.mark.kill
 def test_signals_that_others_handle_are_theirs() -> None:
     """As the server's, which ends in order."""
     run = begin("serve", "others")
@@ -200,6 +209,7 @@ def step():
 """
 
 
+@pytest.mark.kill
 def test_a_step_that_waits_for_ever_ends_by_sigterm(tmp_path: Path) -> None:
     """In TensorFlow's own session, where nothing could be seen beforehand."""
     (tmp_path / "waits.py").write_text(WAITS)

@@ -121,6 +121,7 @@ def other_stages(*devices):
     )
 
 
+@pytest.mark.slow
 def test_stages_that_need_not_be_contiguous_fit_the_memory(monkeypatch):
     """They are shorter than contiguous ones, their bound holds for all; what was found before Ctrl-C is kept."""
     monkeypatch.setattr(schedules, "least_load", other_stages(0, 1, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3))
@@ -187,6 +188,7 @@ def test_memory_that_nothing_fits_is_told_with_what_does():
         find_pipeline(asked(49))
 
 
+@pytest.mark.slow
 def test_memory_that_may_be_enough_is_not_called_too_little():
     """Between what nothing is below and what is found, where received inputs count, no proof is claimed."""
     received = {"model": MemoryModel.RECEIVED}
@@ -314,7 +316,9 @@ def test_layers_that_take_no_time_do_not_lengthen_a_step(batches):
     assert steps[0] == steps[1]
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize(
+    "seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.property) for seed in range(20, 120))]
+)
 def test_what_fits_is_planned_also_where_layers_take_no_time(seed):
     """What is called impossible is so by enumeration; all else is answered, or refused as not found."""
     chain, devices, memory = chain_with_idle_layers(seed)

@@ -220,6 +220,7 @@ def test_layers_of_a_step_send_each_tensor_once_to_each_reader(staged) -> None:
     assert all(dag.group[a] == dag.group[b] for a, b in zip(chain.layer, chain.home, strict=True))
 
 
+@pytest.mark.slow
 def test_layers_of_a_chain_are_spread_below_its_runs(seeds) -> None:
     """Without time: the runs themselves, whose bound is no more than any device's share."""
     for seed in seeds(6):

@@ -126,6 +126,7 @@ def _heavy(make_graph):
     return make_graph([{**op, "s": 100 * op["s"]} for op in ops])
 
 
+@pytest.mark.slow
 def test_devices_share_a_stage_where_that_is_shorter(heavy):
     """Whole batches are where they are taken, variables where they live; shorter than any stages of one device each."""
     cluster = load_cluster("v100x4")

@@ -101,6 +101,7 @@ def test_where_messages_cost_most_nothing_is_cut(rnnlm):
         divide(rnnlm, (2,), "exact", dear, seconds=60)
 
 
+@pytest.mark.slow
 def test_from_the_command_line_to_a_checked_file(tmp_path):
     asked = ["split", "--model", "rnnlm", "--variant", "tiny", "--workers", "2", "--cluster", "v100x2-nvlink"]
     for_bytes, out = run(*asked, "--json"), tmp_path / "split.json"

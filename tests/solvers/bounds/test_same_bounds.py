@@ -59,7 +59,7 @@ def problem(name):
 NAMES = [f"{kind} {number}" for kind in ("layered", "nested", "grid", "random") for number in range(4)]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "grid 0")) for n in NAMES])
 def test_bounds(name):
     """The five quick arguments, all tasks as anchors, the full bound, and the strong one, in ticks."""
     p = problem(name)

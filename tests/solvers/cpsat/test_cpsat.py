@@ -34,8 +34,11 @@ def agreement(first, count, tasks, horizon):
 
 @pytest.mark.parametrize(
     ("first", "count", "tasks", "horizon"),
-    [(0, 50, 5, EXACT), (0, 10, 6, EXACT), (0, 20, 5, 8)],
-    ids=["five tasks", "six tasks", "rounded"],
+    [
+        pytest.param(0, 50, 5, EXACT, id="five tasks", marks=pytest.mark.slow),
+        pytest.param(0, 10, 6, EXACT, id="six tasks", marks=pytest.mark.slow),
+        pytest.param(0, 20, 5, 8, id="rounded"),
+    ],
 )
 def test_agrees_with_enumeration(first, count, tasks, horizon, seeds):
     """On random problems of every feature, the optimum, validity and every bound agree with exhaustive search.

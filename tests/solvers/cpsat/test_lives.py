@@ -52,6 +52,7 @@ def enumerated(seeds: range) -> dict[str, int]:
     return count
 
 
+@pytest.mark.slow
 def test_what_is_proven_is_what_enumeration_finds() -> None:
     """Random tight problems: optimal, or nothing there; with room for all bytes, the optimum without lives."""
     count = enumerated(range(7))

@@ -114,6 +114,7 @@ def test_many_values_are_refused_before_any_is_made(monkeypatch: pytest.MonkeyPa
             tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_an_object_is_forgotten_when_it_closes() -> None:
     """100 000 objects of twelve numbers are looked through in less than a tenth of what they would take as dicts."""
     row = "{" + ",".join(f'"key{k}":{k + 1000}' for k in range(12)) + "}"

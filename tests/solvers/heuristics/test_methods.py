@@ -29,13 +29,18 @@ HERE = [
 ]
 
 
+def without_mcmc(names):
+    """The same parameters, of which a default run leaves out the one that walks for seconds."""
+    return [pytest.param(*p.values, marks=[*p.marks, *[pytest.mark.matrix] * (p.values[0] == "mcmc")]) for p in names]
+
+
 def some(seed, most=30):
     """A random problem with every feature."""
     rng = np.random.default_rng([7, seed])
     return generate(rng, tasks=int(rng.integers(0, most)), gpus=int(rng.integers(1, 5)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", without_mcmc(NAMES))
 def test_placements_are_valid_on_random_problems(name, seeds):
     """Devices that can run the tasks, groups whole, an order along the precedence, and memory where it is promised."""
     row, placed = PLACERS[name], 0
@@ -66,7 +71,7 @@ def test_placements_are_valid_on_random_problems(name, seeds):
     assert placed >= (0.3 if row.memory else 1.0) * len(seeds(30))
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", without_mcmc(HERE))
 def test_schedules_are_checked_and_the_same_again(name):
     """As a solver: valid, or unknown for want of memory, which it says; and the same seed gives the same."""
     for seed in range(2 if PLACERS[name].package else 10):

@@ -250,6 +250,7 @@ def held(lives, at, locations, static):
     return level
 
 
+@pytest.mark.slow
 def test_potentials_are_what_leaves() -> None:
     """Random problems: bytes by family equal those of `usage`'s rows; and at random ticks, M_pot of each unit is what a
     location holds less without it, when all else stays at its place and time. (All but 2 of 144: there a copy that

@@ -101,6 +101,7 @@ def test_one_that_never_answers_is_ended_and_says_what_is_lost(stub, monkeypatch
     assert not outcome.left
 
 
+@pytest.mark.slow
 def test_one_that_never_answers_and_has_nothing_loses_nothing(stub, monkeypatch):
     """It is ended sooner, and nothing is said to be lost."""
     monkeypatch.setattr(cbc, "_INTERRUPT_S", 0.0)

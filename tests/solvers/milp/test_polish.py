@@ -98,6 +98,7 @@ def test_a_grid_reaches_its_optimum(ran):
     assert spans[-1] == 38
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer(ran):
     """Effort is counted, not time."""
     assert ran["again"] == ran["grid"]

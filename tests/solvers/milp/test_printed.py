@@ -200,6 +200,7 @@ def test_the_optima_are_those_of_arrays(seeds):
     assert found["seen"]["binding"] > count / 2 and found["seen"]["shared"] > count / 30
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("highspy") is None, reason="HiGHS is not installed")
 def test_files_read_back_to_the_optimum(seeds):
     """LP by HiGHS, MPS by HiGHS and PuLP, of every formulation, and PuLP's problem by every solver that PuLP finds."""

@@ -96,6 +96,7 @@ def bound_by_force(seed: int) -> bool:
     return found > least
 
 
+@pytest.mark.slow
 def test_the_bound_counts_transfers_and_is_below_all() -> None:
     """Up to 7 layers on 2 or 3 devices, against every allocation; in some it is more than loads alone say."""
     assert sum(bound_by_force(seed) for seed in range(2)) >= 1

@@ -149,6 +149,7 @@ def test_the_answer_is_never_above_where_it_starts(monkeypatch) -> None:
     assert check(case.chain, found.allocation, found.pattern, case.memory, MemoryModel.PAPER).valid
 
 
+@pytest.mark.slow
 def test_a_quick_schedule_is_1f1b_star_on_contiguous_stages(seeds) -> None:
     """Never longer in the paper's model, where that is the least of one batch a period."""
     for seed in seeds(40):

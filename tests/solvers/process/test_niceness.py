@@ -47,7 +47,9 @@ print(run(problem, SolverEntry(module="told", attribute="Solver", isolated=True)
 
 
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the system has no autogroups")
-@pytest.mark.parametrize("begun_by", list(ASKS))
+@pytest.mark.parametrize(
+    "begun_by", [pytest.param(name, marks=[pytest.mark.slow] * (name == "parent")) for name in ASKS]
+)
 def test_a_session_is_as_nice_as_who_starts_it(begun_by, tmp_path) -> None:
     nice = os.nice(0) + 5
     (tmp_path / "told.py").write_text(TELLS.format(nice))

@@ -33,6 +33,7 @@ def test_a_failure_is_told_with_its_last_words(module):
         answered(module("sys.stderr.write('no licence\\n'); sys.exit(3)"), b"", 60.0, solver="CP-SAT")
 
 
+@pytest.mark.kill
 def test_at_its_limit_it_is_killed(module, tmp_path):
     """And nothing is told."""
     endless = module(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)")

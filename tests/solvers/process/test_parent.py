@@ -173,7 +173,12 @@ def loads(clock, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stub", "limit", "within"), [("LoadsForever", 7.0, 7), ("LoadsForever", 2.0, 5), ("CompilesForever", 7.0, 127)]
+    ("stub", "limit", "within"),
+    [
+        ("LoadsForever", 7.0, 7),
+        ("LoadsForever", 2.0, 5),
+        pytest.param("CompilesForever", 7.0, 127, marks=pytest.mark.slow),
+    ],
 )
 def test_a_process_that_has_not_begun_by_its_limit_is_given_up(
     groups, clock, tmp_path, monkeypatch, stub, limit, within
@@ -368,6 +373,7 @@ def test_what_is_stopped_does_not_outlive_the_parent(stopped, tmp_path):
     assert wait_for(lambda: not any(running(pid) for pid in pids))
 
 
+@pytest.mark.kill
 def test_a_stopped_solver_is_ended_in_time(groups, clock, tmp_path, monkeypatch):
     """Stopped with its guard, it is hung when its time is over; it wakes to be told, and leaves nothing."""
     monkeypatch.setenv("PIDS", str(tmp_path / "pids"))

@@ -81,6 +81,7 @@ def current(workspace, lane):
     return workspace.run(workspace.devices(np.int64(lane.choice.at)), np.int64(lane.choice.place))
 
 
+@pytest.mark.slow
 def test_no_move_makes_an_invalid_schedule(seeds):
     """Every kind of move, proposed on top of accepted ones: whatever fits the memory is valid by the checker."""
     checked = 0

@@ -116,7 +116,7 @@ def test_what_is_outside_a_window_stays(seed):
 
 
 @pytest.mark.usefixtures("_apart")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_plans_become_no_longer_and_are_runs(seed):
     """Each that is told is valid, shorter than the one before, within the memory, and what replaying it gives."""
     problem = generate(np.random.default_rng(100 + seed), tasks=40, gpus=3)

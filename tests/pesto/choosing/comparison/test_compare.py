@@ -204,6 +204,7 @@ AWARE = tuple(n for n, m in METHODS.items() if m.memory and n not in ("pesto", "
 """Without those that start a process each."""
 
 
+@pytest.mark.slow
 def test_no_plan_exceeds_a_memory_on_random_graphs(make_graph, make_cluster, make_costs, seeds) -> None:
     """Random layers with variables, on GPUs with as little as a third of what one would need: a plan, or none."""
     plans = refused = 0

@@ -84,7 +84,8 @@ class Taker:
         self.splits.append((makespan_s, loads_split(encoded(), "split")))
 
 
-@pytest.mark.parametrize("slower", [pytest.param(1.0, marks=pytest.mark.slow), 1e5])
+@pytest.mark.slow
+@pytest.mark.parametrize("slower", [1.0, 1e5])
 def test_the_shortest_that_fits_is_chosen(step, slower):
     """Whatever the links; every kind is timed, and says what it holds."""
     taker = Taker()
@@ -138,6 +139,7 @@ def test_memory_that_holds_a_half_alone(step):
         quick(step, small(memory=peak // 2), [(2,)])
 
 
+@pytest.mark.slow
 def test_first_cuts_are_splits_themselves(step):
     """The same as if no more cuts had been made, with the bytes of their parts."""
     graph, shaped = step
@@ -183,9 +185,13 @@ ERRORS = [
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(
     ("search", "name"),
-    [("cut_and_time", "split 2"), ("place_from_board", "place"), ("split_partially", "both"),
-     ("cut_along_batch", "data-parallel")],
-)  # fmt: skip
+    [
+        ("place_from_board", "place"),
+        pytest.param("cut_and_time", "split 2", marks=pytest.mark.slow),
+        pytest.param("split_partially", "both", marks=pytest.mark.slow),
+        pytest.param("cut_along_batch", "data-parallel", marks=pytest.mark.slow),
+    ],
+)
 def test_a_kind_that_fails_takes_no_other_along(step, monkeypatch, caplog, search, name, error):
     """Its row says why, and the shortest of the others is chosen; of a mistake of the program a warning is logged."""
     monkeypatch.setattr(choice, search, failing(error))
@@ -351,6 +357,7 @@ def test_a_split_that_does_not_fit(tmp_path, gib, code):
     assert run(*words, file).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_split_is_timed_on_a_cluster():
     """pesto split says its step and peak there, and by how much it does not fit."""
     words = ["split", "--model", "rnnlm", "--variant", "tiny", "--workers", "2"]

@@ -58,6 +58,7 @@ def einsum_cuts(step, split):
     return {way.names for way, name in zip(split.division.strategies, types, strict=True) if name == "Einsum"}
 
 
+@pytest.mark.slow
 def test_partial_rules_price_what_is_fed(step, placed):
     """Cut for bytes alone each worker is fed all; with the host's links counted each is fed its rows."""
     gain = _gain(placed, CLUSTER, Aim(0.0, alone=True), 2)

@@ -83,7 +83,7 @@ def test_killed_at_every_system_call(save):
     assert content[-1] == NEW
 
 
-@pytest.mark.parametrize("code", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("code", [pytest.param("EIO", marks=pytest.mark.slow), "ENOSPC"])
 def test_every_system_call_fails(save, code):
     """An error of each call ends in exit 8 with the old file, or in a complete save; no temporary file is left."""
     folder, calls = save

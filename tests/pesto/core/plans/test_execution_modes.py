@@ -65,6 +65,7 @@ def test_a_session_that_loses_is_told_with_what_to_do(tmp_path: Path, caplog: py
     assert told.startswith("as session: 12.") and said["remedy"] in told
 
 
+@pytest.mark.slow
 def test_where_nothing_is_lost_nothing_is_said(tmp_path: Path) -> None:
     """As a tf.function; with little to send; and of a graph whose source does not say how it is run."""
     for document in (crossed(way=FUNCTION), crossed(late=1000), crossed(way=NOT_SAID)):

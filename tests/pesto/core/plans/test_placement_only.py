@@ -81,6 +81,7 @@ def test_what_has_no_order_is_not_asked_for_one(step) -> None:
     assert "leave --as session out" in str(done.exception)
 
 
+@pytest.mark.slow
 def test_the_best_placement_without_an_order_is_chosen() -> None:
     """Of all candidates the one whose placement is the shortest, first in, first out."""
     graph = face.load_graph(model="rnnlm", variant="tiny")
@@ -110,6 +111,7 @@ def tight(gib: float) -> tuple[face.Graph, face.Cluster]:
     return face.graph_from_networkx(dag), replace(machine, devices=tuple(devices))
 
 
+@pytest.mark.slow
 def test_what_fits_in_order_alone_is_repaired() -> None:
     """Every candidate that fits is too large first in, first out: ops are moved until one is not, or it is said."""
     asked = {"time_limit_s": 0, "solver": "list"}
@@ -139,7 +141,7 @@ def test_its_rivals_have_no_order_either(step) -> None:
     assert min(each["step_s"] for each in ordered.values()) >= 11e-3
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("asked", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_run_adds_no_control_edges(asked) -> None:
     """Whether the plan leaves the order to TensorFlow, or the run does; only the plan then predicts the step."""
     graph = face.load_graph(model="rnnlm", variant="tiny")

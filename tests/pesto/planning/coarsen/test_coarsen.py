@@ -51,6 +51,7 @@ def check(problem, found):
     return coarse
 
 
+@pytest.mark.slow
 def test_invariants_on_random_problems(seeds):
     """No cycle, sums conserved, each task in one node, kinds apart and groups kept, whatever the problem and target."""
     rng = np.random.default_rng(51)

@@ -170,6 +170,7 @@ def test_no_tasks():
     assert contract(problem, found.node_of).tasks == 0
 
 
+@pytest.mark.slow
 def test_then_composes():
     """Coarsening to 20 and then to 5 is a coarsening to 5 of the first problem, with the same coarse problem."""
     rng = np.random.default_rng(43)

@@ -117,7 +117,10 @@ def solved(graph: Any) -> SolveOutcome:
 
 @pytest.mark.parametrize(
     ("how", "op", "variables"),
-    [({"gradient_accumulation_steps": 4}, "adam/cond", 58), ({"policy": "mixed_float16"}, "cond", 46)],
+    [
+        pytest.param({"gradient_accumulation_steps": 4}, "adam/cond", 58, marks=pytest.mark.slow),
+        ({"policy": "mixed_float16"}, "cond", 46),
+    ],
 )
 def test_keras_optimizers_in_a_branch_are_told(
     how: dict[str, Any], op: str, variables: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -145,9 +148,14 @@ def test_keras_optimizers_in_a_branch_are_told(
 @pytest.mark.parametrize(
     "how",
     [
-        {},
-        {"policy": "mixed_float16", "loss_scale_factor": 1024.0},
-        {"policy": "mixed_float16"},
+        *(
+            pytest.param(how, marks=pytest.mark.slow)
+            for how in (
+                {},
+                {"policy": "mixed_float16", "loss_scale_factor": 1024.0},
+                {"policy": "mixed_float16"},
+            )
+        ),
         {"gradient_accumulation_steps": 4},
     ],
 )

@@ -102,7 +102,7 @@ def test_a_full_stdout_is_exit_8(flags: tuple[str, ...], tmp_path: Path) -> None
     assert (done.returncode, "Traceback" in done.stderr) == (8, False)
 
 
-@pytest.mark.parametrize("verb", ["solve", "profile"])
+@pytest.mark.parametrize("verb", [pytest.param("solve", marks=pytest.mark.slow), "profile"])
 def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: Path) -> None:
     """stdout holds one object; the prints of an imported and traced module go to stderr."""
     (tmp_path / "chatty.py").write_text(CHATTY)
@@ -114,7 +114,7 @@ def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: P
     assert "importing" in done.stderr
 
 
-@pytest.mark.parametrize("quiet", [True, False])
+@pytest.mark.parametrize("quiet", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_quiet_leaves_out_what_libraries_say_and_keeps_what_is_printed(quiet: bool, tmp_path: Path) -> None:
     """A library writes to the descriptor, Keras warns; the user's own print to stderr is the user's."""
     said = 'os.write(2, b"of C++\\n"); warnings.warn("a warning"); print("mine", file=sys.stderr)'

@@ -283,6 +283,7 @@ def test_compiling_is_waited_for_without_a_plan(case, quick_methods, compiler, m
     assert "list" in compiler.done and "pardnn" not in compiler.done
 
 
+@pytest.mark.slow
 def test_quick_candidates_leave_time_to_engines(case, quick_methods, engines, monkeypatch):
     """Their share is over at once: what a solve needs is made, nothing else; with counted work, or no time, all is."""
     monkeypatch.setattr(Deadlines, "past", lambda _deadlines, share: share < 1)

@@ -32,6 +32,7 @@ def run(folder, verb, *words):
     return CliRunner().invoke(command, [verb, "--graph", str(folder / "g.json"), *map(str, words)])
 
 
+@pytest.mark.slow
 def test_solve_and_simulate_say_it(files) -> None:
     """One line of a solve; a table of a simulation; in both the JSON; the same for the same seed, as from Python."""
     plan = files / "p.json"

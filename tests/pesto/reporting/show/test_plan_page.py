@@ -275,6 +275,7 @@ def test_a_page_from_the_command_line(graph: pesto.Graph, shown: ReportedPlan, t
     assert getattr(run("report", plan, "-o", plan, "--graph", tmp_path / "g.json").exception, "exit_code", None) == 2
 
 
+@pytest.mark.slow
 def test_a_solve_writes_the_page_at_once(graph: pesto.Graph, tmp_path: Path) -> None:
     """Its page says beside the plan what it took, and its last line what to do next."""
     (tmp_path / "g.json").write_bytes(graph_file.dumps(graph))

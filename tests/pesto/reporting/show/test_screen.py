@@ -77,7 +77,13 @@ def test_an_expendable_stream_may_fail() -> None:
         Screen(gone).write("text")
 
 
-@pytest.mark.parametrize("redirection", SHELL.values(), ids=SHELL.keys())
+@pytest.mark.parametrize(
+    "redirection",
+    [
+        pytest.param(words, id=name, marks=[pytest.mark.slow] * (name != "stderr closed"))
+        for name, words in SHELL.items()
+    ],
+)
 def test_closed_streams_cost_no_plan(redirection: str, folder: Path) -> None:
     """The plan is written, whole, and checks; the exit code is that of a solve whose words were read."""
     done = run(f"pesto solve --graph g.json --time-limit 1 {redirection}", folder)
@@ -85,6 +91,7 @@ def test_closed_streams_cost_no_plan(redirection: str, folder: Path) -> None:
     assert json.loads((folder / "plan.json").read_text())["format"] == "pesto-plan"
 
 
+@pytest.mark.slow
 def test_a_crafted_plan_cannot_say_that_it_is_valid(folder: Path) -> None:
     """Its graph's source, a lane and an unknown key try to: each message is one printable line."""
     made = run("pesto solve -q --json --graph g.json --time-limit 1", folder)

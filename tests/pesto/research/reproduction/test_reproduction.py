@@ -207,6 +207,7 @@ def dying(key: Key, asked: CellSettings) -> Found:
     return {}
 
 
+@pytest.mark.kill
 def test_a_cell_that_loses_its_process_is_run_again(tmp_path: Path) -> None:
     """And the next cell runs, too."""
     asked, kept = CellSettings(graphs=tmp_path, drawn=tmp_path, seconds=1.0, tiny=True), ResultStore(tmp_path / "kept")

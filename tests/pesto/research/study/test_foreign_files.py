@@ -88,6 +88,7 @@ def test_a_signal_ends_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         store.read_consistently(path, read)
 
 
+@pytest.mark.slow
 def test_a_large_study_is_read_within_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """20 000 cells with results and traces, without the steps that any file has: a tenth of what they are given."""
     path, count = study(tmp_path / "s.sqlite"), 20_000

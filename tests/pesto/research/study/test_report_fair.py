@@ -234,6 +234,7 @@ def made(cells: Sequence[CellRow], folder: Path, monkeypatch: pytest.MonkeyPatch
     return write.write_report(Path("s.sqlite"), folder, formats or write.FORMATS).report
 
 
+@pytest.mark.slow
 def test_no_stale_file_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second study has neither comparisons nor failures; what somebody else made stays, also by a known name."""
     pytest.importorskip("matplotlib")
@@ -252,6 +253,7 @@ def test_no_stale_file_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.M
     assert all((tmp_path / name).read_bytes() == data for name, data in others.items())
 
 
+@pytest.mark.slow
 def test_every_file_of_a_report_is_known_to_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A study with all there is: pictures and tables of any kind would be recognised."""
     pytest.importorskip("matplotlib")

@@ -85,6 +85,7 @@ class Seen(HTMLParser):
         self.text.append(data)
 
 
+@pytest.mark.slow
 def test_a_page_is_whole_by_itself_and_its_names_are_only_text(hostile: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write.write_report(hostile, tmp_path / "out", ("html",))
@@ -108,6 +109,7 @@ def test_a_page_is_whole_by_itself_and_its_names_are_only_text(hostile: Path, tm
     assert {value for value in led if value.startswith("#")} <= targets
 
 
+@pytest.mark.slow
 def test_only_the_page_s_own_script_may_run(hostile: Path, tmp_path: Path) -> None:
     """The policy names the hash of exactly the script that is in the page."""
     write.write_report(hostile, tmp_path / "out", ("html",))

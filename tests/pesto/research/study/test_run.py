@@ -103,7 +103,8 @@ def undisturbed(tmp_path_factory) -> list:
     return everything(folder)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.kill)])
+@pytest.mark.kill
+@pytest.mark.parametrize("kills", [1, 3])
 def test_killed_at_random_moments_and_resumed(tmp_path, undisturbed, kills):
     """Runs end by kill -9 at random moments; the last ends by itself, and the file is that of one run."""
     rng, reached = np.random.default_rng(), []
@@ -145,6 +146,7 @@ def test_killed_workers_are_replaced(tmp_path, undisturbed):
     assert everything(tmp_path) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_second_run_does_nothing_again(tmp_path):
     finish(tmp_path, SMALL, "--limit-cells", "5")
     assert done(tmp_path) == 5
@@ -301,6 +303,7 @@ def test_a_worker_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
         workers.close()
 
 
+@pytest.mark.slow
 def test_other_versions_are_warned_of_once(tmp_path):
     """Of the project at the beginning; of a solver with its first answer."""
     finish(tmp_path, SMALL, "--limit-cells", "3")

@@ -69,6 +69,7 @@ def hasty(monkeypatch):
         monkeypatch.setattr(connections, name, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_requests_that_come_too_slowly_are_cut(tmp_path, caplog):
     body = json.dumps(SOLVE).encode()

@@ -76,6 +76,7 @@ def test_tokens_take_turns_within_a_priority(ledger):
     assert [ledger.begin().id for _ in range(3)] == [last[1], last[2], last[0]]
 
 
+@pytest.mark.slow
 def test_places_are_the_order_in_which_jobs_begin(tmp_path, ledger):
     """Random queues with running jobs and used seconds: places before are the order of `Ledger.begin` after."""
     random = np.random.default_rng(11)

@@ -114,6 +114,7 @@ def test_sighup_reads_certificate_and_tokens_again(tmp_path, made, caplog):
         assert live.service.authenticator.find(ann) is not None
 
 
+@pytest.mark.slow
 def test_sighup_ends_nothing(tmp_path):
     """As a process, since signals are for the main thread."""
     words = ["-m", "pesto", "serve", "--data", str(tmp_path / "data"), "--port", "0"]

@@ -84,8 +84,7 @@ def test_fit_by_a_random_plan_is_fit(model: str, script: str) -> None:
 @pytest.mark.parametrize(
     ("way", "script"),
     [
-        ("batches", "ways"),
-        ("place-nested", "ways"),
+        *(pytest.param(way, "ways", marks=pytest.mark.slow) for way in ("batches", "place-nested")),
         *(pytest.param(way, "ways more", marks=MORE) for way in ("record", "place")),
     ],
 )
@@ -104,7 +103,7 @@ def case(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "findings"),
     [
-        ("everything", 1),
+        pytest.param("everything", 1, marks=MORE),
         pytest.param("again", [1, 1, 0, 1], marks=MORE),
         pytest.param("few rows", [1, 1], marks=MORE),
         pytest.param("both of a GAN", 1, marks=MORE),

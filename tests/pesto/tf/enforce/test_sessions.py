@@ -47,8 +47,9 @@ def benchmark() -> ModuleType:
 @pytest.mark.parametrize(
     ("name", "cluster", "plans"),
     [
-        ("rnnlm", "cpux2", 1), ("nmt", "cpux3", 0), ("transformer", "cpux4", 0), ("mlp reference", "v100x4", 0),
-        pytest.param("nasnet", "v100x2-nvlink", 0, marks=pytest.mark.slow),
+        ("rnnlm", "cpux2", 1), ("nmt", "cpux3", 0), ("mlp reference", "v100x4", 0),
+        *(pytest.param(*one, 0, marks=pytest.mark.slow) for one in
+          (("transformer", "cpux4"), ("nasnet", "v100x2-nvlink"))),
         *(pytest.param(*one, 1, marks=pytest.mark.matrix) for one in
           (("nmt", "cpux3"), ("mlp reference", "v100x4"), ("lstm resource", "cpux3"))),
     ],

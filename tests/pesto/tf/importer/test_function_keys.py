@@ -74,6 +74,7 @@ def tables(*widths):
     return sources.capture_keras(model, BATCH)
 
 
+@pytest.mark.slow
 def test_equal_tables_take_no_more_inferences(monkeypatch):
     """Six tables are read with as many inferences of bodies as two; of other widths each has its own."""
     calls = []

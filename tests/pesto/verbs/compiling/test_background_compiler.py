@@ -131,6 +131,7 @@ def test_what_is_there_is_known_by_all_that_it_depends_on(tmp_path, monkeypatch)
         assert background_compiler.compiled_parts() == set()
 
 
+@pytest.mark.slow
 def test_concurrent_compilations_do_everything_once_and_in_order(tmp_path) -> None:
     """Each says all parts, whoever has compiled them; none runs before what it would compile as well."""
     both = [compiling(tmp_path, "end") for _ in range(2)]

@@ -120,6 +120,7 @@ def untouched(folder, path):
     assert not beside, beside
 
 
+@pytest.mark.slow
 def test_a_plan_s_words_open_nothing(plan, watched):
     """In each place in which a plan says where it comes from, of a check and of a report."""
     assert len(HOSTILE) >= 50
@@ -214,6 +215,7 @@ def with_text(document, place, text):
     return json.dumps(made).encode()
 
 
+@pytest.mark.slow
 def test_no_text_of_a_file_opens_anything(documents, watched):
     """In the places of plans, splits, patterns and chains that have a text, in turn."""
     assert done(watched, "check", json.dumps(PATTERN).encode(), source=None).exit_code == 0

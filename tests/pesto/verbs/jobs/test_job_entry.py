@@ -81,6 +81,7 @@ def plan_is_valid(out: Path) -> bool:
     return CliRunner().invoke(pesto, words).exit_code == 0
 
 
+@pytest.mark.slow
 def test_one_worker_does_jobs_alike_and_one_after_the_other(tmp_path, pool) -> None:
     """A deterministic one twice; one between is cancelled before it finds anything, and its worker is replaced."""
     large = tangled(5000)  # whose first plan takes longer than a cancel does, however busy the machine is
@@ -184,6 +185,7 @@ def test_a_worker_that_may_be_broken_is_retired(done: Done, retired: bool, tmp_p
     assert line.retired == retired
 
 
+@pytest.mark.slow
 def test_workers_load_tensorflow_before_their_first_job(tmp_path) -> None:
     """It can be done, where a pool would pass over an error, and leaves no file."""
     code = "import sys; from pesto.core.executing.worker import function_of; "
