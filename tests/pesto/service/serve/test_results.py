@@ -1,6 +1,7 @@
 """What jobs wrote: each file with its type and tag, kept over runs of the service, and removed in the end."""
 
 import hashlib
+import sys
 import time
 from pathlib import Path
 
@@ -62,6 +63,31 @@ def test_a_difference_names_jobs_and_is_not_made_again_for_who_has_it(tmp_path):
         assert str(tmp_path) not in found.text
         again = client.get("/v1/diff", params={"a": a, "b": b}, headers={"If-None-Match": found.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_difference_is_of_the_graph_that_the_first_job_was_given(tmp_path, monkeypatch):
+    """An uploaded file is named to the comparison, with its fetches; a model is named by the plan itself."""
+    listing = tmp_path / "listing"
+    listing.write_text(
+        f"#!{sys.executable} -IS\n"
+        "import json, sys\n"
+        "option = lambda name: [w.removeprefix(name) for w in sys.argv if w.startswith(name)]\n"
+        "graphs = [open(path).read() for path in option('--graph=')]\n"
+        "print(json.dumps({'graphs': graphs, 'fetches': option('--fetch=')}))\n"
+    )
+    listing.chmod(0o700)
+    graph = b"a graph"
+    sha = hashlib.sha256(graph).hexdigest()
+    uploaded = {"kind": "solve", "source": {"blob": sha, "name": "g.pb", "fetch": ["train", "loss"]}}
+    with serving(tmp_path / "data", FakeJobs(files={"plan.json": b"{}"})) as (client, _):
+        assert client.put(f"/v1/blobs/{sha}", content=graph).status_code == 201
+        given, model = client.post("/v1/jobs", json=uploaded).json()["id"], submitted(client)
+        for name in (given, model):
+            told(client, name)
+        monkeypatch.setattr(sys, "executable", str(listing))
+        for first, second, graphs, fetches in ((given, model, ["a graph"], ["train", "loss"]), (model, given, [], [])):
+            found = client.get("/v1/diff", params={"a": first, "b": second})
+            assert found.json() == {"graphs": graphs, "fetches": fetches, "plans": [first, second]}
 
 
 def test_the_best_of_a_job_is_that_of_what_it_wrote(tmp_path):
