@@ -201,7 +201,7 @@ def dimension_runs(before: Sequence[int], after: Sequence[int]) -> list[Dimensio
     left = [d for d, extent in enumerate(before) if extent != 1]
     made = [d for d, extent in enumerate(after) if extent != 1]
     result, i, j = [], 0, 0
-    while i < len(left) and j < len(made):
+    while i < len(left):
         a, b = i + 1, j + 1
         while (sizes := (_product(before, left[i:a]), _product(after, made[j:b])))[0] != sizes[1]:
             a, b = (a + 1, b) if sizes[0] < sizes[1] else (a, b + 1)

@@ -104,7 +104,7 @@ def kernel_fault(signature: Signature, strategy: "Strategy", k: int) -> str:
             for operand, layout, rims in zip(signature.inputs, strategy.needs, strategy.rims, strict=True)
         ]
         made = [
-            worker_boxes(shape or (), (max(layout, -1),), (k,))
+            worker_boxes(shape or (), (layout,), (k,))
             for (shape, _), layout in zip(signature.outputs, strategy.gives, strict=True)
         ]
         parts = (([row[w] for row in given], [row[w] for row in made]) for w in range(k))

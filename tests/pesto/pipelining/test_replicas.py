@@ -106,6 +106,16 @@ def _before(kind, layer, layers):
     return (BACKWARD, layer + 1) if layer < layers - 1 else (FORWARD, layer)
 
 
+@pytest.mark.parametrize(("extra", "most"), [(0, [2, 1]), (1, [3, 1]), (2, [4, 1])])
+def test_more_batches_in_flight_where_more_are_allowed(extra, most):
+    """Before a stage of 10 + 10 ticks one of 1 + 1 runs ahead as far as it may: by the later devices, and `extra`."""
+    chain = Chain(forward=[1, 10], backward=[1, 10], weights=[0, 0], activation=[0, 0], output=[0, 0, 0], transfers=[0])
+    stages = Replicas(first=ints([0, 1]), devices=((0,), (1,)), homes=ints([0, 1]), in_turn=True)
+    run = run_replicas(chain, stages, 6, extra)
+    assert in_flight(stages, run).tolist() == most
+    assert run.step == 1 + 6 * 20 + 1
+
+
 def test_one_stage_on_all_devices():
     """Six batches on four devices: two at most on one, so twice the load, which is the bound."""
     chain = _chain(np.random.default_rng(1), 5)

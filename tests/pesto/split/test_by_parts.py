@@ -184,6 +184,18 @@ def test_ops_that_only_large_models_have(op_type, attributes, inputs, outputs, f
 
 ROW = [((1,), (2,)), ((1,), (3,)), ((1,), (1,))]
 """The third row: begin, end and stride."""
+SLICES = [
+    ({}, (4, 6), [(0, 4, 1), (1, 3, 1)], (4, 2), {"i0": 0}),
+    ({"ellipsis_mask": 1}, (4, 6, 8), [(0, 0, 1), (0, 4, 1)], (4, 6, 4), {"i0": 0, "i1": 1}),
+    ({"begin_mask": 1, "end_mask": 1, "new_axis_mask": 2}, (4, 6), [(2, 3, 1), (0, 0, 1), (1, 3, 1)], (4, 1, 2),
+     {"i0": 0}),
+    ({"ellipsis_mask": 2, "shrink_axis_mask": 4}, (4, 6, 8, 2), [(1, 3, 1), (0, 0, 1), (1, 2, 1)], (2, 6, 8),
+     {"i1": 1, "i2": 2}),
+    ({"shrink_axis_mask": 1}, (4, 6, 8), [(3, 4, 1), (0, 9, 1)], (6, 8), {"i0": 1, "i1": 2}),
+    ({}, (6, 8), [(0, 4, 1), (0, 8, 2)], (4, 4), {}),
+    ({"begin_mask": 3, "end_mask": 3}, (4, 6), [(0, 0, -1), (0, 0, 1)], (4, 6), {"i1": 1}),
+]  # fmt: skip
+"""Masks, a shape, begin, end and stride of each number given, the shape taken out, and which dimension is which."""
 
 
 @pytest.mark.parametrize(
@@ -195,6 +207,15 @@ ROW = [((1,), (2,)), ((1,), (3,)), ((1,), (1,))]
         ("Transpose", {}, [((4, 6), None), ((2,), (1, 0))], (6, 4), {"i0": (1, WHOLE), "i1": (0, WHOLE)}),
         ("StridedSlice", {"shrink_axis_mask": 1}, [((4, 6), None), *ROW], (6,), {"i0": (1, WHOLE, WHOLE, WHOLE)}),
         ("Pad", {}, [((4, 6), None), ((2, 2), ((0, 0), (1, 1)))], (4, 8), {"i0": (0, WHOLE)}),
+        *((
+            "StridedSlice", masks, [(shape, None), *(((len(row),), row) for row in zip(*spec, strict=True))], output,
+            {name: (d, WHOLE, WHOLE, WHOLE) for name, d in found.items()},
+        ) for masks, shape, spec, output, found in SLICES),
+        *((
+            "StridedSliceGrad", masks,
+            [((len(shape),), shape), *(((len(row),), row) for row in zip(*spec, strict=True)), (part, None)], shape,
+            {f"i{d}": (WHOLE, WHOLE, WHOLE, WHOLE, int(name[1:])) for name, d in found.items()},
+        ) for masks, shape, spec, part, found in SLICES),
     ],
 )  # fmt: skip
 def test_shapes_that_change(op_type, attributes, inputs, output, found) -> None:

@@ -16,8 +16,9 @@ from pesto.core.source import Source
 from pesto.split import geometry
 from pesto.split.division import Division, moved_bytes
 from pesto.split.files.typed_graph_file import save_typed_graph
-from pesto.split.geometry import WHOLE
-from pesto.split.program import Rules, build_program, cut_though_small
+from pesto.split.geometry import ONE, WHOLE
+from pesto.split.methods import cut_methods
+from pesto.split.program import CutGain, Rules, build_program, cut_though_small
 from pesto.split.split_search import divide, parse_factors
 from pesto.split.typed_graph import Operand, Signature, TypedGraph
 from pesto.tf import named_sources
@@ -236,6 +237,47 @@ def test_all_cuts_at_once() -> None:
         assert all_.bound_bytes <= all_.counted_bytes <= one.counted_bytes
         assert all_.moved_bytes == moved_bytes(shaped, all_.division)
     assert divide(shaped, (4,), "joint", Rules(), seconds=20).status == "optimal"
+
+
+def test_one_cut_is_chosen_anew_with_the_others_as_they_are(monkeypatch) -> None:
+    """Of the nine layouts of the input those three are left that have the other cut of what it was."""
+    problems = []
+
+    def recorded(problem, keep):
+        problems.append(keep)
+        return narrowed(problem, keep)
+
+    narrowed = cut_methods.narrowed
+    monkeypatch.setattr(cut_methods, "narrowed", recorded)
+    shaped = step(1)
+    program = build_program(shaped, None, (2, 2), Rules())
+    layouts, first = program.layouts[0][0], program.problem.first[program.tensor[0][0]]
+    assert set(layouts) == set(product((WHOLE, 0, 1), repeat=2)) and program.tensor[0][0] == 0
+    divide(shaped, (2, 2), "joint", Rules(), seconds=600)
+    assert len(problems) >= 2
+    for at, keep in enumerate(problems[:2]):
+        kept = [layouts[k] for k in range(9) if keep[first + k]]
+        assert len(kept) == 3 and len({each[1 - at] for each in kept}) == 1
+
+
+def test_a_handle_is_where_its_variable_is() -> None:
+    """On one worker with the variable, or on all with their parts: of the first variable as of the second."""
+    handle = Signature("VarHandleOp", (), (), (((), "resource"),))
+    read = Signature("ReadVariableOp", (), (Operand((64, 64), "resource:float32"),), (((64, 64), "float32"),))
+    none, two = np.empty(0, dtype=np.int64), np.arange(2)
+    shaped = TypedGraph(
+        names=("v", "w", "rv", "rw"), signatures=(handle, read), signature_of=np.array([0, 0, 1, 1]), src=two,
+        output=0 * two, dst=two + 2, input=0 * two, control_src=none, control_dst=none, handle=two, tie=two,
+        use_op=two + 2, use_input=0 * two, use_variable=two, once=np.zeros(4, dtype=bool), source="two variables",
+        fingerprint="",
+    )  # fmt: skip
+    program = build_program(shaped, None, (2,), Rules(partial=True), gain=CutGain(worth=[10**9] * 4))
+    for v in (0, 1):
+        assert (ONE,) in program.tied[v] and len(program.tied[v]) > 1
+        where = tuple((ONE,) if ONE in layouts else (WHOLE,) for layouts in program.tied[v])
+        assert program.layouts[v] == (where,)
+        assert program.tensor[v] == (program.tie[v],) and program.op[v] == program.tie[v]
+        assert tuple(strategy.gives for strategy in program.strategies[v]) == tuple((each,) for each in where)
 
 
 def test_small_variables_are_cut_where_they_are_much_of_all() -> None:

@@ -62,6 +62,18 @@ def test_what_layers_inside_a_stage_hold_counts_from_their_own_half_on() -> None
     }  # fmt: skip
 
 
+def test_what_enters_a_stage_is_held_as_long_as_its_activations() -> None:
+    """Layers of 2 ticks, 1 byte a batch and 3 and 5 that enter: 4 bytes for 4 ticks, 6 for 2, and 7 there are.
+
+    So 16 over 7 on the first device, where one batch has room, for 4 ticks; by the paper's model 4 over 7, and 7 have.
+    """
+    chain = chain_of([1, 1], [1, 1], activation=np.array([1, 1]), output=np.array([3, 5, 0]))
+    load = {"device load": 2, "link load": 0}
+    received, paper = (named(of_allocation(chain, each_alone(2), 7, model)) for model in (MemoryModel.RECEIVED, PAPER))
+    assert received == {**load, "bytes in flight": Fraction(16, 7), "in flight": 4}
+    assert paper == {**load, "bytes in flight": Fraction(4, 7), "in flight": Fraction(4, 7)}
+
+
 def test_a_device_waits_only_for_input_gradients_before_it() -> None:
     """One batch, 1 + 4 ticks of which 2 can be last, then 5 + 5: forward 1, 10, and back 2; whole it takes all 15."""
     chain = chain_of([1, 5], [4, 5], weight_gradient=np.array([2, 0]))

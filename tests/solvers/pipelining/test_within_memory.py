@@ -15,7 +15,7 @@ from solvers.pipelining.contiguous import best_cuts, bytes_lacking, period_bound
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pipeline_bounds import best, of_all, of_allocation
-from solvers.pipelining.quick_period import ground, quick_period
+from solvers.pipelining.quick_period import NONE, ground, lacking, quick_period
 from solvers.pipelining.within_memory import PeriodSearchSpec, least_anywhere, roomy_memory
 
 
@@ -163,6 +163,38 @@ def test_a_quick_schedule_is_1f1b_star_on_contiguous_stages(seeds) -> None:
             int(chain.loads.sum()) + 99,
         )
         assert found <= least_period(chain, device, memory, MemoryModel.PAPER).period
+
+
+@pytest.mark.parametrize(("memory", "period"), [(8, 2), (7, 4), (4, 4), (3, NONE)])
+def test_a_quick_period_has_room_for_its_batches(chain, memory, period) -> None:
+    """Two layers of 1 + 1 ticks, 4 bytes a batch, a device each: ticks 0 to 4 are two batches at 2, and one at 4.
+
+    At 3 ticks the last half waits a tick for the first, and two batches meet. In 3 bytes not even one fits.
+    """
+    on = ground(chain([1, 1], [1, 1], activation=[4, 4]), Machines.alike(2, memory), MemoryModel.PAPER)
+    assert quick_period(on, np.array([0, 1]), 9) == period
+    assert lacking(on, np.array([0, 1])) == 2 * max(0, 4 - memory)
+
+
+@pytest.mark.parametrize(("memory", "period"), [(15, 2), (14, 4), (11, 4), (10, 6), (9, NONE)])
+def test_a_quick_period_has_room_for_what_is_sent(chain, memory, period) -> None:
+    """The same with 3 bytes sent for a tick each way: ticks 0, 1, 2, 3, 4 and 5 of the six operations.
+
+    The first device keeps 4 bytes in ticks 0 to 6 and 3 from 4 on: 15 at 2 ticks, 11 at 4. At 3 the link is taken, so
+    it keeps three batches until tick 8, and 3 bytes; at 5 its own first half is in the way, and it needs 11. The second
+    has what it receives in ticks 1 to 4, its 4 bytes from 2 to 4 and what it sends from 3 to 5: 10 at 3.
+    """
+    sent = chain([1, 1], [1, 1], activation=[4, 4], output=[0, 3, 0], transfers=[2])
+    on = ground(sent, Machines.alike(2, memory), MemoryModel.RECEIVED)
+    assert quick_period(on, np.array([0, 1]), 6) == period
+    assert lacking(on, np.array([0, 1])) == max(0, 10 - memory)
+
+
+def test_no_period_need_be_longer_than_a_batch_on_the_slowest(chain) -> None:
+    """1 + 2 and 3 + 4 ticks at half speed, and 5 on a link of speed 1/3, of three devices: 6, 14 and 15."""
+    machines = Machines(speed=(Fraction(1), Fraction(1, 2), Fraction(2)), links={(0, 2): Fraction(1, 3)})
+    spec = PeriodSearchSpec(chain=chain([1, 2], [3, 4], transfers=[5]), machines=machines)
+    assert within_memory._PeriodSearch(spec, None, None).longest == 6 + 14 + 15
 
 
 SPEEDS = (Fraction(1, 2), Fraction(2, 3), Fraction(1), Fraction(3, 2), Fraction(2))
