@@ -201,7 +201,7 @@ def examine(partitions: Sequence[Any], expected: ExpectedPlacement, prefix: str 
     for i, of, name in nodes:
         if name not in where:
             absent += [] if name in copied else [name]
-        elif not covers(placement.device_of(i), tf.DeviceSpec.from_string(where[name])):
+        elif not _is_same_device(placement.device_of(i), where[name]):
             moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
         else:
             prefixed.add(of)
@@ -227,6 +227,10 @@ def find_name_prefixes(partitions: Iterable[Any], placement: StepPlacement) -> l
 
 # Parsing a device name takes longer than all else that is done with a node; a step has few pairs of names.
 @functools.cache
+def _is_same_device(target: str, device: str) -> bool:
+    return covers(target, tf.DeviceSpec.from_string(device))
+
+
 def examine_times(stats: Any, expected: ExpectedPlacement) -> Findings:
     """Compare the StepStats of one run with the chains: no op may start before its neighbour has ended.
 
