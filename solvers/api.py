@@ -129,7 +129,17 @@ def solve(
     check_formulation(name, options.formulation)
     here = _availability(name, entry)
     if problem.lives is not None and not entry.lives:
-        return _without_lives(problem, name, options, report or _nobody, stop)
+        wrong = check(problem, options.start) if options.start is not None else ()
+        if wrong:
+            raise ValueError(f"options.start is not a valid schedule: {wrong[0].text}")
+
+        def fitting(progress: Progress) -> None:
+            kept = progress.schedule if progress.schedule is None or fits(problem, progress.schedule) else None
+            if report is not None:
+                report(replace(progress, schedule=kept))
+
+        found = solve(problem.living(None), name, replace(options, lower_bound=0), report=fitting, stop=stop)
+        return fitted(problem, found, options)
     judge = Judge(problem, options, report or _nobody, solver=name, version=here.version or "")
     if here.why_not:
         return judge.failed(Status.MISSING, here.why_not)
@@ -185,22 +195,6 @@ def solve_whole(
 def has_begun(result: Result) -> bool:
     """Return True if the solver began to solve, and was not stopped while its process still loaded it."""
     return not result.detail.startswith(NOT_BEGUN)
-
-
-def _without_lives(
-    problem: Problem, name: str, options: Options, report: Report, stop: threading.Event | None
-) -> Result:
-    """Run a solver that knows static bytes alone: its schedules are told where they fit, and in the end made to fit."""
-    wrong = check(problem, options.start) if options.start is not None else ()
-    if wrong:
-        raise ValueError(f"options.start is not a valid schedule: {wrong[0].text}")
-
-    def fitting(progress: Progress) -> None:
-        kept = progress.schedule if progress.schedule is None or fits(problem, progress.schedule) else None
-        report(replace(progress, schedule=kept))
-
-    found = solve(problem.living(None), name, replace(options, lower_bound=0), report=fitting, stop=stop)
-    return fitted(problem, found, options)
 
 
 def program_text(problem: Problem, formulation: str = "tight", form: str = "lp") -> str:

@@ -21,7 +21,7 @@ from pesto.planning.solving.interrupt import received
 from pesto.reporting.show.screen import one_line
 from pesto.reporting.show.solve_report import VERIFIED, InputNames, closing_lines
 from pesto.reporting.show.split_page import split_closing
-from pesto.service.client.calls import DONE, JobEvent, failed
+from pesto.service.client.calls import DONE, failed
 from pesto.service.client.clients import Client
 from pesto.service.client.solve_request import RemoteLine, Solve, solve_request
 from pesto.verbs.jobs.request import ANSWER, PAGE, PLAN, REPORT, SPLIT
@@ -77,8 +77,17 @@ def watch(client: Client, name: str, *, quiet: bool) -> dict[str, Any]:
     with RemoteLine(quiet=quiet) as live:
         try:
             return seen.rest(live)
-        except KeyboardInterrupt:
-            _offer_cancel(client, name)
+        except KeyboardInterrupt as once:
+            if received() != Exit.INTERRUPTED:
+                raise _detached(name) from once
+            try:
+                aside(f"pesto: job {name} goes on without you; Ctrl-C again within {ASKS_S:.0f} s cancels it")
+                time.sleep(ASKS_S)
+            except KeyboardInterrupt:
+                aside(f"pesto: job {name} is cancelled; its best plan is kept")
+                client.cancel(name)
+            else:
+                raise _detached(name) from once
         try:
             return seen.rest(live)
         except KeyboardInterrupt as again:
@@ -97,31 +106,12 @@ class _EventReader:
             self._last = event.number
             if event.kind == DONE:
                 return event.data
-            _show(event, live)
+            level = str(event.data.get("level", ""))
+            if event.kind != "log":
+                live.take(event.kind, event.data)
+            elif level in ("warning", "error"):
+                aside(f"pesto: {level.upper()}: {one_line(event.data.get('text', ''))}")
         return dict[str, Any]()
-
-
-def _show(event: JobEvent, live: RemoteLine) -> None:
-    """Show an event: a warning or an error as a line of its own."""
-    level = str(event.data.get("level", ""))
-    if event.kind != "log":
-        live.take(event.kind, event.data)
-    elif level in ("warning", "error"):
-        aside(f"pesto: {level.upper()}: {one_line(event.data.get('text', ''))}")
-
-
-def _offer_cancel(client: Client, name: str) -> None:
-    """Wait after one Ctrl-C for another one, which cancels the job; DetachedError where none comes."""
-    if received() != Exit.INTERRUPTED:
-        raise _detached(name)
-    try:
-        aside(f"pesto: job {name} goes on without you; Ctrl-C again within {ASKS_S:.0f} s cancels it")
-        time.sleep(ASKS_S)
-    except KeyboardInterrupt:
-        aside(f"pesto: job {name} is cancelled; its best plan is kept")
-        client.cancel(name)
-        return
-    raise _detached(name)
 
 
 def _detached(name: str) -> DetachedError:

@@ -193,25 +193,20 @@ def _renamed_inputs(graph: Graph) -> tuple[Ints, Ints]:
     variables, count = np.unique(of[(of >= 0) & ~makes], return_counts=True)
     pair = pair[np.isin(of[src[pair]], variables[count > 1])]
     order = topological_order(graph.ops, graph.edge_src, graph.edge_dst) if len(pair) else ints([])
-    found = [
-        _unordered_reads(graph, order, src[pair[its]], dst[pair[its]])
-        for its in (of[src[pair]] == variable for variable in variables[count > 1].tolist())
-    ]
-    reads_outliving_updates = ints(np.concatenate([ints([]), *found]))
-    kept = np.isin(graph.tensor_op, reads_outliving_updates)
+    place, outliving = rank_of(order), [ints([])]
+    for variable in variables[count > 1].tolist():
+        its = of[src[pair]] == variable
+        reads, updates = src[pair[its]], dst[pair[its]]
+        key = np.zeros(graph.ops, dtype=np.int64)
+        key[updates] = graph.ops - place[updates]
+        # The earliest of these updates that each op leads to, which the later ones wait for.
+        key = after_all(ints(order[::-1]), graph.edge_dst, graph.edge_src, ints(key))
+        led = np.zeros(graph.ops, dtype=np.int64)
+        np.maximum.at(led, graph.src, key[graph.dst])
+        # Reads none of whose readers leads to the update behind them.
+        outliving.append(ints(reads[led[reads] < graph.ops - place[updates]]))
+    kept = np.isin(graph.tensor_op, np.concatenate(outliving))
     made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same & ~kept)
     again, by = updated_variables(graph)
     passed, first = np.unique(np.append(made, again), return_index=True)
     return ints(passed), ints(np.append(edge[made], by)[first])
-
-
-def _unordered_reads(graph: Graph, order: Ints, reads: Ints, updates: Ints) -> Ints:
-    """Reads of a variable, each with an update behind it, none of whose readers leads to that update."""
-    place = rank_of(order)
-    key = np.zeros(graph.ops, dtype=np.int64)
-    key[updates] = graph.ops - place[updates]
-    # The earliest of these updates that each op leads to, which the later ones wait for.
-    key = after_all(ints(order[::-1]), graph.edge_dst, graph.edge_src, ints(key))
-    led = np.zeros(graph.ops, dtype=np.int64)
-    np.maximum.at(led, graph.src, key[graph.dst])
-    return ints(reads[led[reads] < graph.ops - place[updates]])

@@ -28,7 +28,17 @@ def write_events(folder: Path, plan: Plan, graph: Graph, timeline: Timeline) -> 
     schedule = timeline.schedule
     device = [named[d] for d in schedule.device.tolist()]
     graph_def, metadata = tf.compat.v1.GraphDef(), tf.compat.v1.RunMetadata()
-    for name, kind, target, inputs in zip(plan.names, graph.type_of.tolist(), device, _list_inputs(graph), strict=True):
+    # [n] what each op reads, as nodes name it, then what it waits for.
+    first = np.zeros(graph.ops + 1, dtype=np.int64)
+    np.add.at(first, graph.tensor_op + 1, 1)
+    output = np.arange(len(graph.tensor_op)) - np.cumsum(first)[graph.tensor_op]
+    reads: list[list[str]] = [[] for _ in range(graph.ops)]
+    for tail, head, tensor in zip(graph.src.tolist(), graph.dst.tolist(), graph.tensor.tolist(), strict=True):
+        k = int(output[tensor])
+        reads[head].append(f"{graph.names[tail]}:{k}" if k else graph.names[tail])
+    for tail, head in zip(graph.control_src.tolist(), graph.control_dst.tolist(), strict=True):
+        reads[head].append(f"^{graph.names[tail]}")
+    for name, kind, target, inputs in zip(plan.names, graph.type_of.tolist(), device, reads, strict=True):
         graph_def.node.add(name=name, op=graph.types[kind], device=target, input=inputs)
     stats: dict[str, Any] = {}
     times = zip(plan.names, device, schedule.start.tolist(), schedule.finish.tolist(), strict=True)
@@ -54,17 +64,3 @@ def write_events(folder: Path, plan: Plan, graph: Graph, timeline: Timeline) -> 
     make_folder(folder)
     write_atomic(folder / FILE, data)
     return folder / FILE
-
-
-def _list_inputs(graph: Graph) -> list[list[str]]:
-    """Return [n] what each op reads, as nodes name it, then what it waits for."""
-    first = np.zeros(graph.ops + 1, dtype=np.int64)
-    np.add.at(first, graph.tensor_op + 1, 1)
-    output = np.arange(len(graph.tensor_op)) - np.cumsum(first)[graph.tensor_op]
-    inputs: list[list[str]] = [[] for _ in range(graph.ops)]
-    for tail, head, tensor in zip(graph.src.tolist(), graph.dst.tolist(), graph.tensor.tolist(), strict=True):
-        k = int(output[tensor])
-        inputs[head].append(f"{graph.names[tail]}:{k}" if k else graph.names[tail])
-    for tail, head in zip(graph.control_src.tolist(), graph.control_dst.tolist(), strict=True):
-        inputs[head].append(f"^{graph.names[tail]}")
-    return inputs

@@ -78,7 +78,18 @@ class EngineRace:
             engine = self._take()
             if engine is None:
                 return
-            self._leg(engine, self._seconds(engine))
+            # The seconds of its run: all that are left if the rest were too short for another one.
+            left = self._left()
+            with self._lock:
+                before = len(self._legs_of(engine))
+                waiting = any(not self._legs_of(other) for other in self._idle)
+            seconds = max(_LEAST_S, _FIRST * self._watch.options.seconds * 2**before)
+            if waiting:
+                # An engine that hangs must leave time for those that have not run.
+                seconds = min(seconds, left / 2)
+            elif left - seconds < max(_LEAST_S, seconds / 2):
+                seconds = left
+            self._leg(engine, seconds)
 
     def argue(self) -> None:
         """Run the solver-free arguments, once."""
@@ -126,18 +137,6 @@ class EngineRace:
 
     def _legs_of(self, engine: str) -> list[EngineRun]:
         return [leg for leg in self._legs if leg.engine == engine]
-
-    def _seconds(self, engine: str) -> float:
-        """Return the seconds of the engine's next run; all that are left if the rest were too short for another one."""
-        left = self._left()
-        with self._lock:
-            before = len(self._legs_of(engine))
-            waiting = any(not self._legs_of(other) for other in self._idle)
-        seconds = max(_LEAST_S, _FIRST * self._watch.options.seconds * 2**before)
-        if waiting:
-            # An engine that hangs must leave time for those that have not run.
-            return min(seconds, left / 2)
-        return left if left - seconds < max(_LEAST_S, seconds / 2) else seconds
 
     def _leg(self, engine: str, seconds: float) -> None:
         watch, began = self._watch, time.monotonic()

@@ -178,7 +178,17 @@ def separate_tasks(known: ScheduleFacts, found: Distances | None) -> ScheduleFac
         room = units.memory[:, None] + units.memory[None, :] <= capacity[place]
         no_room &= ~(room & np.outer(units.allowed[:, place], units.allowed[:, place]))
     np.fill_diagonal(no_room, val=False)
-    apart = (no_room | _no_time(known))[known.unit[:, None], known.unit[None, :]]
+    # [u, u] pairs of units, one of several tasks, for which no location has the time; of the _UNITS longest.
+    size = np.bincount(known.unit, minlength=len(units.memory))
+    work = np.bincount(known.unit, weights=known.took, minlength=len(size))
+    no_time = np.zeros((len(size),) * 2, dtype=np.bool_)
+    longest = np.argsort(-work, kind="stable")[:_UNITS].tolist() if (size > 1).any() else []
+    for first, second in combinations(longest, 2):
+        if max(size[first], size[second]) > 1:
+            both = (known.unit == first) | (known.unit == second)
+            places = np.flatnonzero(units.allowed[first] & units.allowed[second]).tolist()
+            no_time[first, second] = no_time[second, first] = not any(_fits(known, both, place) for place in places)
+    apart = (no_room | no_time)[known.unit[:, None], known.unit[None, :]]
     busy = known.took > 0
     # Without time to run before the other, and the other way round. A comparable pair has one order only.
     late = _late(known)
@@ -259,21 +269,6 @@ def one_device(known: ScheduleFacts) -> Bools:
         only = np.where(single, can.argmax(axis=1), -1) if can.shape[1] else np.full(p.tasks, -1)
         alike = (only[:, None] == only[None, :]) & single[:, None]
         found &= alike | ~np.outer(able[:, place], able[:, place])
-    return found
-
-
-def _no_time(known: ScheduleFacts) -> Bools:
-    """Return [u, u] pairs of units, one of several tasks, for which no location has the time; of the _UNITS longest."""
-    units = known.paths.units
-    size = np.bincount(known.unit, minlength=len(units.memory))
-    work = np.bincount(known.unit, weights=known.took, minlength=len(size))
-    found = np.zeros((len(size),) * 2, dtype=np.bool_)
-    longest = np.argsort(-work, kind="stable")[:_UNITS].tolist() if (size > 1).any() else []
-    for one, two in combinations(longest, 2):
-        if max(size[one], size[two]) > 1:
-            both = (known.unit == one) | (known.unit == two)
-            places = np.flatnonzero(units.allowed[one] & units.allowed[two]).tolist()
-            found[one, two] = found[two, one] = not any(_fits(known, both, place) for place in places)
     return found
 
 

@@ -132,7 +132,18 @@ class _Program:
             shares, optimum = np.array(solution.row_dual), np.array(solution.col_value)
             optimum[0] *= self.least
             if optimum[0] > bound:
-                bound = max(bound, self._proven(shares))
+                # By these multipliers of the rows, rounded: a bound of whole numbers, whatever they are.
+                scaled = [int(max(0.0, share) * 2**_BITS) for share in shares.tolist()]
+                whole, rows = scaled[0], [(at, share) for at, share in enumerate(scaled[1:]) if share]
+                used = whole * self.devices + sum(share for _, share in rows)
+                total = max(2**_BITS, used)
+                result = (total - used) * self.least + whole * int(self.loads.sum())
+                result += sum(share * int(self.near[at]) for at, share in rows)
+                left = 2 * whole * self.ticks.astype(object)  # what each edge costs, less what rows make of it
+                for at, share in rows:
+                    left = left - share * self.counts[at].astype(object)
+                result += sum(min(0, each) for each in left.tolist())
+                bound = max(bound, -(-result // total))
             if time.monotonic() > until:
                 return bound
             broken = self._lacking(INSIDE * optimum + (1 - INSIDE) * self.inside) or self._lacking(optimum)
@@ -170,20 +181,6 @@ class _Program:
         self.highs.addRow(
             least / self.least, highspy.kHighsInf, len(at) + 1, np.append(0, at + 1).astype(np.int32), values
         )
-
-    def _proven(self, shares: Floats) -> int:
-        """By these multipliers of the rows, rounded: a bound of whole numbers, whatever they are."""
-        scaled = [int(max(0.0, share) * 2**_BITS) for share in shares.tolist()]
-        whole, rows = scaled[0], [(at, share) for at, share in enumerate(scaled[1:]) if share]
-        used = whole * self.devices + sum(share for _, share in rows)
-        total = max(2**_BITS, used)
-        result = (total - used) * self.least + whole * int(self.loads.sum())
-        result += sum(share * int(self.near[at]) for at, share in rows)
-        left = 2 * whole * self.ticks.astype(object)  # what each edge costs, less what rows make of it
-        for at, share in rows:
-            left = left - share * self.counts[at].astype(object)
-        result += sum(min(0, each) for each in left.tolist())
-        return -(-result // total)
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ class _WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env=_environment() | {RUN: self._run},
+            env=worker_environment() | {RUN: self._run},
         )
         keep_niceness(self._popen.pid)
         self._stderr = bytearray()
@@ -265,7 +265,7 @@ def _read_all(fd: int) -> bytes | None:
         data += piece
 
 
-def _environment() -> dict[str, str]:
+def worker_environment() -> dict[str, str]:
     """Return this process's environment, with the project importable, and one thread where libraries take all cores."""
     environment = dict(os.environ) | dict.fromkeys(_SINGLE_THREADED, "1")
     home = str(Path(__file__).parents[2])

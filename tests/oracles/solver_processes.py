@@ -61,11 +61,11 @@ SUBPROCESS = SimpleNamespace(PIPE=subprocess.PIPE, Popen=started)
 @functools.cache
 def _server() -> tuple[socket.socket, int, str | None]:
     """Where to ask, for whom, and where it finds modules; it ends with the process that started it."""
-    from solvers.process.parent import _environment
+    from solvers.process.parent import worker_environment
 
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     asked, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    environment, end = _environment(), theirs.fileno()
+    environment, end = worker_environment(), theirs.fileno()
     subprocess.Popen(
         [sys.executable, "-P", __file__, str(end)], pass_fds=[end], env=environment, start_new_session=True
     )

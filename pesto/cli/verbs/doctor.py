@@ -52,7 +52,7 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
         shared_compiler().need(*PARTS)
     checks = _check_solvers()
     has_tensorflow = find_spec("tensorflow") is not None
-    checks["tensorflow runs"] = _check_tensorflow() if has_tensorflow else f"{_ABSENT}{install_command('tensorflow')}"
+    checks["tensorflow runs"] = check_tensorflow() if has_tensorflow else f"{_ABSENT}{install_command('tensorflow')}"
     versions = dict.fromkeys(PACKAGES, "missing")
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -105,7 +105,7 @@ def _check_solvers() -> dict[str, str]:
     return checks
 
 
-def _check_tensorflow() -> str:
+def check_tensorflow() -> str:
     """Try TensorFlow in a process of its own: it and a solver must never share one."""
     try:
         done = subprocess.run(

@@ -108,7 +108,13 @@ def solve_command(
     costs = request.costs if isinstance(request.costs, Path) else None
     names = InputNames(source=source, cluster=str(request.cluster), costs=costs)
     if request.split is not None:
-        interrupted = _choose(opened, names, out, as_json=as_json, quiet=quiet)
+        chosen = choose_kind(opened, Terminal(quiet=quiet))
+        chosen.save(out)
+        if as_json:
+            answer(chosen.as_object(out))
+        else:
+            click.echo(chosen.page(names, out))
+        interrupted = chosen.interrupted
     else:
         interrupted = _solve(opened, names, (out, beside), as_json=as_json, quiet=quiet)
     if interrupted or received():
@@ -133,14 +139,3 @@ def _solve(
     if solved.failure is not None:
         aside(f"pesto: WARNING: {solved.failure}")
     return solved.interrupted
-
-
-def _choose(request: OpenedRequest, names: InputNames, out: Path, *, as_json: bool, quiet: bool) -> bool:
-    """Find the shortest of all kinds of plans, write and print it; return True where Ctrl-C ended the search."""
-    chosen = choose_kind(request, Terminal(quiet=quiet))
-    chosen.save(out)
-    if as_json:
-        answer(chosen.as_object(out))
-    else:
-        click.echo(chosen.page(names, out))
-    return chosen.interrupted

@@ -135,7 +135,7 @@ class RayCluster:
             raise UsageError.build(
                 f"{self._slots} jobs on a cluster of {cores} CPUs", remedy="give at most one job a CPU"
             )
-        self._each = _cpus_per_work(nodes, self._slots)
+        self._each = cpus_per_work(nodes, self._slots)
         # A work that loses its process is begun again by who began it, and who counts.
         self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_run_task)
         self._running: dict[Any, _RunningTask] = {}
@@ -263,7 +263,7 @@ class RayCluster:
             return WorkFailure(key=task.work.key, why=why, detail=detail, seconds=seconds if task.begun else 0.0)
 
 
-def _cpus_per_work(nodes: Sequence[int], slots: int) -> int:
+def cpus_per_work(nodes: Sequence[int], slots: int) -> int:
     """CPUs of each of so many works, so that all find room at once on the nodes; they have one each at least."""
     limit = sum(nodes) // slots
     return next((each for each in range(limit, 1, -1) if sum(node // each for node in nodes) >= slots), 1)

@@ -320,7 +320,7 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     if tuple(zip(plan.lanes, plan.lane_device, strict=True)) != processors or plan.tick_s != TICK_S:
         problems = [f"processors: its lanes or ticks are not those of cluster {cluster.name}"]
     problems = problems or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
-    problems = problems or _check_order(plan, problem)
+    problems = problems or check_order(plan, problem)
     if not problems:
         # The bytes alive over the step must be what the plan says, and fit every location.
         timeline = Timeline(problem=problem, schedule=plan.schedule)
@@ -367,7 +367,7 @@ def refuse_outdated(plan: Plan) -> None:
         )
 
 
-def _check_order(plan: Plan, problem: Problem) -> list[str]:
+def check_order(plan: Plan, problem: Problem) -> list[str]:
     """The ranks must lead to the schedule that the plan promises.
 
     Where the order is left to the framework, that schedule is the one of first in, first out.

@@ -259,21 +259,20 @@ def read_placement(
             f"op {name!r} cannot run on {rows[name]}", where=part, remedy="place it where it has a kernel"
         )
     device = devices_at(problem, location)
-    return device, None if cdep is None else _rank(read_cdep(cdep), cdep, graph)
-
-
-def _rank(rows: dict[str, list[str]], cdep: Path, graph: Graph) -> Ints:
-    _known_ops(rows, cdep, graph)
-    index = {name: i for i, name in enumerate(graph.names)}
-    pairs = [(before, after) for after, befores in rows.items() for before in befores]
+    if cdep is None:
+        return device, None
+    befores = read_cdep(cdep)
+    _known_ops(befores, cdep, graph)
+    number = {name: i for i, name in enumerate(graph.names)}
+    pairs = [(before, after) for after, several in befores.items() for before in several]
     _known_ops({before: None for before, _ in pairs}, cdep, graph)
-    src = np.concatenate([graph.edge_src, np.array([index[a] for a, _ in pairs], dtype=np.int64)])
-    dst = np.concatenate([graph.edge_dst, np.array([index[b] for _, b in pairs], dtype=np.int64)])
+    src = np.concatenate([graph.edge_src, np.array([number[a] for a, _ in pairs], dtype=np.int64)])
+    dst = np.concatenate([graph.edge_dst, np.array([number[b] for _, b in pairs], dtype=np.int64)])
     order = topological_order(graph.ops, src, dst)
     if len(order) < graph.ops:
         cycle = [graph.names[i] for i in find_cycle(graph.ops, src, dst)][:6]
         raise InputError(f"{cdep}: the dependencies go round in a circle: {' -> '.join([*cycle, cycle[0]])}")
-    return rank_of(order)
+    return device, rank_of(order)
 
 
 def _known_ops(rows: dict[str, str] | dict[str, list[str]] | dict[str, None], path: Path, graph: Graph) -> None:

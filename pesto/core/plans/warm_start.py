@@ -60,7 +60,12 @@ def carry_over(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> C
             f"the plan to start from is for {shown(old.provenance.graph_source)}; {graph.source} has none of its ops",
             remedy="start from a plan of this model, or from none",
         )
-    order = _order(problem, np.where(known >= 0, old.rank[known], -1))
+    topological = topological_order(problem.tasks, problem.src, problem.dst)
+    offset, edge = adjacency(problem.tasks, problem.src)
+    key = _fill_ranks(topological, offset, problem.dst[edge], np.where(known >= 0, old.rank[known], -1))
+    wish = rank_of(np.lexsort((rank_of(topological), key)))
+    waiting = np.bincount(problem.dst, minlength=problem.tasks).astype(np.int64)
+    order = rank_of(_sort_by_priority(offset, problem.dst[edge], waiting, wish))
     prepared = prepare(problem)
     # [n] the old location of each op, -1 for a new op; [old locations] what each is now, -1 or LOST.
     before = list(dict.fromkeys(old.lane_device))
@@ -206,16 +211,6 @@ def _greedy(graph: _GreedyInput, fixed: Ints, sequence: Ints, most: float) -> In
         load[best] += graph.took[unit, best]
         held[best] += graph.memory[unit]
     return at
-
-
-def _order(problem: Problem, rank: Ints) -> Ints:
-    """[n] a topological rank near `rank`, [n] old ranks or -1: a new op comes behind the last op that it needs."""
-    topological = topological_order(problem.tasks, problem.src, problem.dst)
-    offset, edge = adjacency(problem.tasks, problem.src)
-    key = _fill_ranks(topological, offset, problem.dst[edge], rank)
-    wish = rank_of(np.lexsort((rank_of(topological), key)))
-    waiting = np.bincount(problem.dst, minlength=problem.tasks).astype(np.int64)
-    return rank_of(_sort_by_priority(offset, problem.dst[edge], waiting, wish))
 
 
 @routine

@@ -266,7 +266,7 @@ def solve_coarse(
         device, rank, rule = evaluator.expand(level.coarsening, real)
         return evaluator.ordered("coarse", f"{by} on {level.coarsening.nodes} nodes, {rule}", device, rank)
 
-    problem, start = _exact_input(level, settings)
+    problem, start = build_exact_input(level, settings)
     run = run or ExactRun(engine=api.solve, seconds=exact_seconds(settings), lower_bound=0)
     options = Options(
         seconds=run.seconds, lower_bound=run.lower_bound, gap=settings.gap, seed=settings.seed,
@@ -290,7 +290,7 @@ def solve_coarse(
     )
 
 
-def _exact_input(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
+def build_exact_input(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
     """The exact solver's problem, without links if there is no congestion, and a schedule of it to start from."""
     if settings.congestion:
         return level.problem, level.schedule

@@ -223,7 +223,16 @@ def _watch(ear: socket.socket, screen: int) -> None:
         left = None if struck is None else struck[1] + limit - time.monotonic()
         if struck is not None and left is not None and left <= 0:
             if handles(struck[0]) and not _SignalState.held:
-                _end(struck[0], screen)
+                # End this process and all below it, without any further instruction of the main thread.
+                killed = set[int]()
+                while more := _descendants() - killed:  # one may have begun another meanwhile
+                    for process in more:
+                        with suppress(ProcessLookupError, PermissionError):
+                            os.kill(process, signal.SIGKILL)
+                    killed |= more
+                with suppress(OSError):
+                    os.write(screen, b"pesto: interrupted in an import or a native call; nothing more was written\n")
+                os._exit(Exit.INTERRUPTED if struck[0] == signal.SIGINT else Exit.TERMINATED)
             struck, left = None, None
         ready, _, _ = select.select([ear], [], [], left)
         for number in ear.recv(4096) if ready else b"":
@@ -234,19 +243,6 @@ def _watch(ear: socket.socket, screen: int) -> None:
                 struck = None
             elif struck is None and handles(number) and (number != signal.SIGINT or interrupts > 1):
                 struck = number, time.monotonic()
-
-
-def _end(number: int, screen: int) -> None:
-    """End this process and all below it, without any further instruction of the main thread."""
-    killed = set[int]()
-    while more := _descendants() - killed:  # one may have begun another meanwhile
-        for process in more:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGKILL)
-        killed |= more
-    with suppress(OSError):
-        os.write(screen, b"pesto: interrupted in an import or a native call; nothing more was written\n")
-    os._exit(Exit.INTERRUPTED if number == signal.SIGINT else Exit.TERMINATED)
 
 
 def _descendants() -> set[int]:

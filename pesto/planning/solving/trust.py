@@ -174,7 +174,20 @@ def measure_trust(
 
     Without an order, which the framework then makes, each draw is run first in, first out.
     """
-    others = _rivals(evaluator, plan, rivals, order=order)
+    # Name -> the shortest that fit and are not the plan once more, each as long as a plan of it may promise.
+    chosen: dict[str, Candidate] = {}
+    for c in sorted((c for c in rivals if c.fits), key=lambda c: c.makespan):
+        names = [c.name if k == 1 else f"{c.name} {k}" for k in range(1, _ALIKE_NAMED + 1)]
+        name = next((name for name in names if name not in chosen), None)
+        # Of equal placements and times the order on every device is the same, too.
+        schedule, known = c.timeline.schedule, [d.timeline.schedule for d in (plan, *chosen.values())]
+        new = not any(
+            np.array_equal(schedule.device, d.device) and np.array_equal(schedule.start, d.start) for d in known
+        )
+        if name is not None and len(chosen) < MOST_RIVALS and new:
+            chosen[name] = c
+    priced = [(name, evaluator.priced(c) if order and c.turns is None else c) for name, c in chosen.items()]
+    others = dict(sorted(priced, key=lambda row: row[1].makespan))
     runs = [plan, *others.values()]
     sources = _sources(evaluator, cluster)
     common, steps = _draw_steps(evaluator, sources, runs, errors, _REPORTED, order=order)
@@ -225,23 +238,6 @@ def remake_candidates(evaluator: CandidateEvaluator, cluster: Cluster) -> Iterat
     """Yield what a solve makes before exact solver and search: baselines and quick schedules of coarser graphs."""
     planning = yield from baselines(evaluator, cluster)
     yield from multilevel(evaluator, planning, Settings())
-
-
-def _rivals(
-    evaluator: CandidateEvaluator, plan: Candidate, rivals: Iterable[Candidate], *, order: bool
-) -> dict[str, Candidate]:
-    """Name -> the shortest that fit and are not the plan once more, each as long as a plan of it may promise."""
-    chosen: dict[str, Candidate] = {}
-    for c in sorted((c for c in rivals if c.fits), key=lambda c: c.makespan):
-        names = [c.name if k == 1 else f"{c.name} {k}" for k in range(1, _ALIKE_NAMED + 1)]
-        name = next((name for name in names if name not in chosen), None)
-        # Of equal placements and times the order on every device is the same, too.
-        run, known = c.timeline.schedule, [d.timeline.schedule for d in (plan, *chosen.values())]
-        new = not any(np.array_equal(run.device, d.device) and np.array_equal(run.start, d.start) for d in known)
-        if name is not None and len(chosen) < MOST_RIVALS and new:
-            chosen[name] = c
-    priced = [(name, evaluator.priced(c) if order and c.turns is None else c) for name, c in chosen.items()]
-    return dict(sorted(priced, key=lambda row: row[1].makespan))
 
 
 def _sources(evaluator: CandidateEvaluator, cluster: Cluster) -> ErrorSources:

@@ -85,7 +85,14 @@ def draw_pipeline(request: ChainRequest, chosen: ChainSchedule, form: str, units
     if chosen.run is None or not len(chosen.rows):
         raise ValueError("nothing to draw")
     seen = _seen(request, chosen, chosen.run)
-    rows = _rows(request.devices, seen.run.resource, chosen.rows)
+    # Resource -> the top of its row, in the order of first stages; a link is below its first device.
+    rows, at = dict[int, float](), 0.0
+    links = sorted(set(seen.run.resource[seen.run.resource >= request.devices].tolist()))
+    for device in _devices(chosen.rows):
+        rows[device], at = at, at + 1.0
+        for link in links:
+            if (link - request.devices) // request.devices == device:
+                rows[link], at = at, at + _LINK
     with drawing_style(_MADE_BY):
         highest = _HIGHEST / (1 if seen.large is None else 2)
         height = min(highest, 0.4 * sum(0.4 if row >= request.devices else 1 for row in rows))
@@ -156,21 +163,6 @@ def _first(run: Unrolled, many: int) -> Unrolled:
 def _those(run: Unrolled, kept: Bools) -> Unrolled:
     columns = ("kind", "layer", "batch", "resource", "start", "finish")
     return replace(run, **{name: getattr(run, name)[kept] for name in columns})
-
-
-def _rows(devices: int, resource: Ints, stages: Ints) -> dict[int, float]:
-    """Resource -> the top of its row, in the order of first stages; a link below the first of its devices.
-
-    Idle devices have none.
-    """
-    result, at = dict[int, float](), 0.0
-    links = sorted(set(resource[resource >= devices].tolist()))
-    for device in _devices(stages):
-        result[device], at = at, at + 1.0
-        for link in links:
-            if (link - devices) // devices == device:
-                result[link], at = at, at + _LINK
-    return result
 
 
 def _boxes(

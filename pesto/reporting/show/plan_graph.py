@@ -340,7 +340,7 @@ def _boxes(axis: "Axes", boxes: Boxes, page: BoxLayout) -> None:
             box.set(facecolor=face, alpha=alpha, linewidth=0, zorder=z)
             axis.add_patch(box)
         took = duration(float(boxes.busy_s[b]))
-        text = _short(boxes.labels[b], _LETTERS - len(took) if high < 0.3 else _LETTERS)
+        text = short_label(boxes.labels[b], _LETTERS - len(took) if high < 0.3 else _LETTERS)
         if high < 0.3:
             axis.text(left + 0.05, top + high / 2, text, va="center", color=INK, zorder=5)
             axis.text(left + WIDTH - 0.05, top + high / 2, took, va="center", ha="right", color=INK, zorder=5)
@@ -349,7 +349,7 @@ def _boxes(axis: "Axes", boxes: Boxes, page: BoxLayout) -> None:
         axis.text(left + WIDTH / 2, top + high / 2, f"{text}\n{took}{count}", va="center", ha="center", zorder=5)
 
 
-def _short(label: str, limit: int) -> str:
+def short_label(label: str, limit: int) -> str:
     """A label of at most `limit` characters: leading scopes without a number to three, then its middle left out."""
     inner = GRADIENT.sub("", f"{label}/")[:-1]
     parts = (inner if inner == label else inner.removesuffix("_grad")).split("/")

@@ -327,7 +327,17 @@ def _state(path: Path) -> _FileState | None:
 
 def _read(path: Path, how: str, read: Callable[[sqlite3.Connection], T]) -> T:
     """Read by a connection that cannot write and sees one state of the file; SQLite's errors become this project's."""
-    _require_file(path)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError.build("not a regular file", where=shown(path), remedy=REMEDY)
+        if not os.access(path, os.R_OK):
+            raise FileError.build(f"cannot read {shown(path)}: permission denied", remedy="change the permissions")
+    except OSError as error:
+        raise FileError.build(
+            f"cannot read {shown(path)}: {(error.strerror or 'failed').lower()}", remedy=REMEDY
+        ) from error
+    except ValueError as error:  # a null byte in the name
+        raise FileError.build(f"cannot read {shown(path)}: {shown(error)}", remedy="choose another name") from error
     budget = _StepBudget(path)
     try:
         name = f"file:{quote(os.path.realpath(path))}?{how}"
@@ -367,20 +377,6 @@ def _explained(error: sqlite3.DatabaseError, path: Path, budget: _StepBudget) ->
         return FileError.build(f"cannot read {shown(path)}: {shown(error)}", remedy=remedy)
     # Not a database, a damaged one, or one whose tables are others (SQLITE_ERROR).
     return InputError.build(f"{shown(error)}", where=shown(path), remedy=REMEDY)
-
-
-def _require_file(path: Path) -> None:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise InputError.build("not a regular file", where=shown(path), remedy=REMEDY)
-        if not os.access(path, os.R_OK):
-            raise FileError.build(f"cannot read {shown(path)}: permission denied", remedy="change the permissions")
-    except OSError as error:
-        raise FileError.build(
-            f"cannot read {shown(path)}: {(error.strerror or 'failed').lower()}", remedy=REMEDY
-        ) from error
-    except ValueError as error:  # a null byte in the name
-        raise FileError.build(f"cannot read {shown(path)}: {shown(error)}", remedy="choose another name") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -376,25 +376,21 @@ class Followed:
                 "the service sends an event that does not end", remedy="look whether the address is right"
             )
         for block in blocks:
-            event = _event(block)
-            if event is not None and event.number > self.last:
+            lines = [line for line in block.split(b"\n") if b": " in line and not line.startswith(b":")]
+            fields = dict(line.split(b": ", 1) for line in lines)
+            if not {b"id", b"event", b"data"} <= fields.keys():
+                continue  # a comment
+            try:
+                data: dict[str, Any] = msgspec.json.decode(fields[b"data"], type=dict[str, Any])
+                event = JobEvent(int(fields[b"id"]), fields[b"event"].decode(), data)
+            except ValueError as error:
+                raise FileError.build(
+                    "the service sends what is no event", remedy="look whether the address is right"
+                ) from error
+            if event.number > self.last:
                 self.last, self.over = event.number, self.over or event.kind == DONE
                 yield event
 
     def ended(self, job: JobReply) -> None:
         """A stream came to its end: over, where the job has no more to tell."""
         self.over = self.over or (job.state in FINAL and job.events <= self.last)
-
-
-def _event(block: bytes) -> JobEvent | None:
-    """Return the event of a block; None for a comment."""
-    fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and not line.startswith(b":"))
-    if not {b"id", b"event", b"data"} <= fields.keys():
-        return None
-    try:
-        data: dict[str, Any] = msgspec.json.decode(fields[b"data"], type=dict[str, Any])
-        return JobEvent(int(fields[b"id"]), fields[b"event"].decode(), data)
-    except ValueError as error:
-        raise FileError.build(
-            "the service sends what is no event", remedy="look whether the address is right"
-        ) from error

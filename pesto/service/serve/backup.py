@@ -153,7 +153,16 @@ def restore(file: Path, folder: Path) -> Saved:
         scratch = Path(tempfile.mkdtemp(prefix=".pesto-restore-", dir=folder.absolute().parent))
         try:
             files = _extract(file, scratch)
-            jobs, lost = _inspect(scratch, file)
+            with explained_damage(file), closing(sqlite3.connect(scratch / FILE)) as database:
+                _require_known(database, file)
+                if (result := database.execute("PRAGMA quick_check").fetchone()) != ("ok",):
+                    raise FileError.build(
+                        f"its database is damaged: {shown(result)}", where=shown(file), remedy="use another backup"
+                    )
+                (jobs,) = database.execute("SELECT count(*) FROM jobs").fetchone()
+                blobs = [digest for (digest,) in database.execute("SELECT digest FROM blobs")]
+            paths = [scratch / BLOBS / digest for digest in blobs]
+            lost = sum(not path.exists() or file_sha256(path) != path.name for path in paths)
             os.sync()
             if folder.exists():
                 folder.rmdir()
@@ -202,20 +211,6 @@ def _no_backup(file: Path) -> FileError:
     return FileError.build(
         f"{shown(file)} is no backup of this service, or damaged", remedy="use one of pesto serve backup"
     )
-
-
-def _inspect(folder: Path, file: Path) -> tuple[int, int]:
-    """Return how many jobs there are, and how many uploads are not what their names say."""
-    with explained_damage(file), closing(sqlite3.connect(folder / FILE)) as database:
-        _require_known(database, file)
-        if (result := database.execute("PRAGMA quick_check").fetchone()) != ("ok",):
-            raise FileError.build(
-                f"its database is damaged: {shown(result)}", where=shown(file), remedy="use another backup"
-            )
-        (jobs,) = database.execute("SELECT count(*) FROM jobs").fetchone()
-        blobs = [digest for (digest,) in database.execute("SELECT digest FROM blobs")]
-    paths = [folder / BLOBS / digest for digest in blobs]
-    return jobs, sum(not path.exists() or file_sha256(path) != path.name for path in paths)
 
 
 def _create(path: Path) -> BinaryIO:

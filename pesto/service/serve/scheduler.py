@@ -270,7 +270,15 @@ class Scheduler:
                 self._begin()
                 self._settle_departures()
                 self._stop_spent()
-                self._interrupt()
+                # Interrupt what is to be cancelled; what is not running any more has ended since.
+                while not self._cancels.empty():
+                    cancel = self._cancels.get()
+                    for key, begun in self._running.items():
+                        if begun.id == cancel.job and cancel.attempt in (None, begun.attempt):
+                            self._stop(key, again=cancel.again)
+                for key, stop in self._interrupted.items():
+                    if key not in self._over and (signum := stop.next_signal()) is not None:
+                        self._executor.cancel(key, signum)
                 if time.monotonic() >= self._swept + SWEEP_S:
                     self._swept = time.monotonic()
                     with _logged_failures("what is too old stays for now"):
@@ -396,17 +404,6 @@ class Scheduler:
                 if begun.token in spent and key not in self._interrupted:
                     self._spent.add(key)
                     self._stop(key)
-
-    def _interrupt(self) -> None:
-        """Interrupt what is to be cancelled; what is not running any more has ended since."""
-        while not self._cancels.empty():
-            cancel = self._cancels.get()
-            for key, begun in self._running.items():
-                if begun.id == cancel.job and cancel.attempt in (None, begun.attempt):
-                    self._stop(key, again=cancel.again)
-        for key, stop in self._interrupted.items():
-            if key not in self._over and (signum := stop.next_signal()) is not None:
-                self._executor.cancel(key, signum)
 
     def _stop(self, key: str, *, again: bool = False) -> None:
         """Interrupt an attempt, once; `again`: one that was interrupted before is ended."""

@@ -83,7 +83,17 @@ class AccessLog:
                 batch.append(more or b"")
                 going = more is not None
             try:
-                self._reopen()
+                if self._path is not None:
+                    # Make the file anew where its name is of another one by now, or of none.
+                    mine = os.fstat(self._file)
+                    try:
+                        there = self._path.stat()
+                    except FileNotFoundError:
+                        there = None
+                    if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+                        fresh = _opened(self._path)
+                        os.close(self._file)
+                        self._file = fresh
                 file = self._file
                 data = b"".join(batch)
                 if file == 1:
@@ -96,20 +106,6 @@ class AccessLog:
                 if str(error) != self._fault:
                     _LOG.error("lines of the log of requests are lost: %s", error)
                 self._fault = str(error)
-
-    def _reopen(self) -> None:
-        """Make the file anew where its name is of another one by now, or of none."""
-        if self._path is None:
-            return
-        mine = os.fstat(self._file)
-        try:
-            there = self._path.stat()
-        except FileNotFoundError:
-            there = None
-        if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
-            fresh = _opened(self._path)
-            os.close(self._file)
-            self._file = fresh
 
 
 def iso_time(seconds: float) -> str:

@@ -129,7 +129,19 @@ def _find_control_edges(placement: StepPlacement, trace: StepTrace) -> list[tupl
     own = {(op[p], op[i]) for i in range(len(op)) for p in nodes.controls[i] + [p for p, _ in nodes.inputs[i]]}
     controls = zip(graph.control_src.tolist(), graph.control_dst.tolist(), strict=True)
     hidden = reroute_branch_edges([pair for pair in controls if pair not in own], placement, trace)
-    edges += [(alone[a], alone[b]) for a, b in (*hidden, *_find_onednn_edges(placement))]
+    # 5: edges that keep oneDNN from fusing two ops into one, which would leave one without a node to verify.
+    g, cpu = placement.graph, np.array(["CPU" in name for name in placement.devices])[placement.device]
+    types, place = np.array(g.types)[g.type_of], placement.device
+    selected = np.zeros(len(g.src), dtype=np.bool_)
+    for first, second in MERGED:
+        # oneDNN fuses such a pair only where both wait for the same ops. One more control edge to the second keeps both
+        # nodes, so each can be found in the partition graphs and in traces.
+        produced = (types[g.src] == first) & (place[g.src] == place[g.dst])
+        also = types[g.dst] == first  # one that adds up a gradient reads it, as the filter's does
+        read = np.isin(g.tensor * len(cpu) + place[g.dst], (g.tensor * len(cpu) + place[g.dst])[also])
+        selected |= (types[g.dst] == second) & cpu[g.dst] & (produced | read)
+    fused = zip(g.src[selected].tolist(), g.dst[selected].tolist(), strict=True)
+    edges += [(alone[a], alone[b]) for a, b in (*hidden, *fused)]
     # A loop has several exits and entries. The next place must wait for every exit, and every entry must wait, since
     # each of them can start on its own.
     return list(dict.fromkeys((x, y) for a, b in edges for x in a.exits for y in b.entries))
@@ -200,21 +212,6 @@ def reroute_branch_edges(
             )
         edges += [(m, b) for m in sorted(unconditional)]
     return edges
-
-
-def _find_onednn_edges(placement: StepPlacement) -> list[tuple[int, int]]:
-    """Return edges that keep oneDNN from fusing two ops into one, which would leave one without a node to verify."""
-    g, cpu = placement.graph, np.array(["CPU" in name for name in placement.devices])[placement.device]
-    types, place = np.array(g.types)[g.type_of], placement.device
-    selected = np.zeros(len(g.src), dtype=np.bool_)
-    for first, second in MERGED:
-        # oneDNN fuses such a pair only where both wait for the same ops. One more control edge to the second keeps both
-        # nodes, so each can be found in the partition graphs and in traces.
-        produced = (types[g.src] == first) & (place[g.src] == place[g.dst])
-        also = types[g.dst] == first  # one that adds up a gradient reads it, as the filter's does
-        read = np.isin(g.tensor * len(cpu) + place[g.dst], (g.tensor * len(cpu) + place[g.dst])[also])
-        selected |= (types[g.dst] == second) & cpu[g.dst] & (produced | read)
-    return list(zip(g.src[selected].tolist(), g.dst[selected].tolist(), strict=True))
 
 
 def find_implied_waits(

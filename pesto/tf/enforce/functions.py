@@ -19,7 +19,7 @@ from pesto.core.files.json import shown
 from pesto.core.plans.plan import Plan
 from pesto.core.source import SAVED_MODEL
 from pesto.tf import placement_refusals, private
-from pesto.tf.apply_placement.placement import StepPlacement, StepTrace, place_with_relays, trace_step
+from pesto.tf.apply_placement.placement import StepTrace, place_with_relays, trace_step
 from pesto.tf.apply_placement.targets import ApplyOptions, device_targets
 from pesto.tf.enforce.edits import apply_edits, compute_function_edits
 from pesto.tf.enforce.partitions import ExpectedPlacement, Findings, find_name_prefixes, verify_run
@@ -116,7 +116,20 @@ class FunctionEnforcement:
         mine = frozenset(name for name in traced.graph.names if name not in arguments)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
         placement = place_with_relays(plan, traced, targets, made_outside, order=self.options.order)
-        _refuse_moved_iterators(graph, placement, label)
+        # A function's iterators are kept on the first CPU; a reader of one cannot be moved elsewhere.
+        index = {name: i for i, name in enumerate(placement.graph.names)}
+        for op in graph.get_operations():
+            if op.type.startswith("IteratorGetNext") and op.name in index:
+                where = placement.device_of(index[op.name])
+                device = tf.DeviceSpec.from_string(where)
+                if (device.device_type, device.device_index or 0) != ("CPU", 0):
+                    raise InputError.build(
+                        f"the plan has {shown(op.name)}, which reads the step's batch, on {where}, and iterators "
+                        "are on /device:CPU:0",
+                        where=label,
+                        remedy="map the plan's device of that op to it (devices={...}), or plan for a cluster "
+                        "with one CPU",
+                    )
         # Variables are moved before the graph is edited: a resource op runs where its handle is, so the placer of
         # TensorFlow would silently move ops of a graph that was placed first.
         self.moves.settle(graph, placement, plan.provenance.graph_source)
@@ -230,22 +243,6 @@ class FunctionEnforcement:
         self.verified.add(function)
         self.planned.add(function)
         return result
-
-
-def _refuse_moved_iterators(graph: Any, placement: StepPlacement, label: str) -> None:
-    """Raise InputError for a reader of an iterator off the first CPU, where TensorFlow keeps a function's iterators."""
-    index = {name: i for i, name in enumerate(placement.graph.names)}
-    for op in graph.get_operations():
-        if op.type.startswith("IteratorGetNext") and op.name in index:
-            where = placement.device_of(index[op.name])
-            device = tf.DeviceSpec.from_string(where)
-            if (device.device_type, device.device_index or 0) != ("CPU", 0):
-                raise InputError.build(
-                    f"the plan has {shown(op.name)}, which reads the step's batch, on {where}, and iterators "
-                    "are on /device:CPU:0",
-                    where=label,
-                    remedy="map the plan's device of that op to it (devices={...}), or plan for a cluster with one CPU",
-                )
 
 
 def _is_exported_signature(graph: Any, plan: Plan) -> bool:

@@ -183,20 +183,18 @@ def find_pass_through(nodes: StepNodes) -> dict[tuple[int, int], tuple[int, int]
         if node.op in BRANCHES:
             functions = [library[name] for name in find_called_names(node) if name in library]
             for k in range(len(nodes.dtypes[i])):
-                slots = {_find_argument(function, k) for function in functions}
+                # The argument that result `k` of a function passes through; None for a computed result.
+                slots = set[int | None]()
+                for function in functions:
+                    arguments = {a.name: slot for slot, a in enumerate(function.signature.input_arg)}
+                    identities = {n.name: n.input[0] for n in function.node_def if n.op == "Identity"}
+                    tensor = function.ret[function.signature.output_arg[k].name]
+                    while (name := tensor.partition(":")[0]) in identities:
+                        tensor = identities[name]
+                    slots.add(arguments.get(tensor))
                 if len(slots) == 1 and (slot := slots.pop()) is not None:
                     sources[i, k] = nodes.inputs[i][1 + slot]
     return sources
-
-
-def _find_argument(function: Any, k: int) -> int | None:
-    """Return the argument that result `k` of a function passes through; None for a computed result."""
-    arguments = {a.name: slot for slot, a in enumerate(function.signature.input_arg)}
-    identities = {node.name: node.input[0] for node in function.node_def if node.op == "Identity"}
-    tensor = function.ret[function.signature.output_arg[k].name]
-    while (name := tensor.partition(":")[0]) in identities:
-        tensor = identities[name]
-    return arguments.get(tensor)
 
 
 class FunctionKeys:

@@ -125,7 +125,16 @@ class CostEstimator:
         names = [node.attr[a].func.name for a in attrs if loop or a in node.attr]
         names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
         parts = [self._cost_body(nodes, i, name, root, 0 if loop else 1) for name in names]
-        times = _count_trips(nodes, i, trips) if loop else 1
+        times = 1
+        if loop:
+            if (count := trip_count(nodes, i, trips)) is None:
+                _log.warning(
+                    "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
+                    "tf.while_loop has maximum_iterations, a Python loop tf.autograph.experimental.set_loop_options, "
+                    "and tf.map_fn and tf.scan go by the first dimension, which a fixed shape gives",
+                    shown(node.name),
+                )
+            times = trips[i] = 1 if count is None else count
 
         def total(amounts: Iterable[Any]) -> Any:
             return times * sum(amounts) if loop else max(amounts, default=0)
@@ -147,7 +156,14 @@ class CostEstimator:
         arguments = [argument_stand_in(nodes, p, k, root) for p, k in nodes.inputs[i][skip:]]
         # Unrolled models contain hundreds of equal branches and loops; bodies that differ only in names are costed
         # once.
-        key = (self._keys.key(library[name], library), *(_make_argument_key(a) for a in arguments))
+        key: tuple[Any, ...] = (self._keys.key(library[name], library),)
+        for argument in arguments:
+            # The properties of an argument that the body's work depends on.
+            attr, bound = argument.attr, b""
+            value = attr["value"].tensor.SerializeToString() if argument.op == "Const" else b""
+            if BOUND_ATTRIBUTE in attr:
+                bound = attr[BOUND_ATTRIBUTE].shape.SerializeToString()
+            key += ((argument.op, attr["dtype"].type, declared_shape(argument), bound, value),)
         if key not in self._bodies:
             self._bodies[key] = _BodyCosts(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
             flat = flatten_function(library[name], arguments, library)
@@ -173,13 +189,6 @@ def _find_dominant_dtype(dtypes: Iterable[int], weights: Iterable[float]) -> int
     for dtype, weight in zip(dtypes, weights, strict=True):
         total[dtype] = total.get(dtype, 0.0) + weight
     return max(total, key=total.__getitem__)
-
-
-def _make_argument_key(stand_in: Any) -> tuple[Any, ...]:
-    """Return the properties of a function's argument that its body's work depends on."""
-    value = stand_in.attr["value"].tensor.SerializeToString() if stand_in.op == "Const" else b""
-    bound = stand_in.attr[BOUND_ATTRIBUTE].shape.SerializeToString() if BOUND_ATTRIBUTE in stand_in.attr else b""
-    return stand_in.op, stand_in.attr["dtype"].type, declared_shape(stand_in), bound, value
 
 
 def _find_unknown_sizes(nodes: StepNodes, matter: Bools) -> list[int]:
@@ -212,20 +221,6 @@ def _make_view(nodes: StepNodes, i: int, root: Roots, values: list[int], out_byt
     if ref_outputs:
         outs = [0 if ref else b for ref, b in zip(ref_outputs, outs, strict=True)]
     return OpView(node, nodes.input_upper_bounds(i), nodes.upper_bounds(i), in_bytes, outs, handles)
-
-
-def _count_trips(nodes: StepNodes, i: int, trips: dict[int, int]) -> int:
-    """Return the trips of loop `i`, and keep them in `trips`; 1 with a warning where they cannot be derived."""
-    count = trip_count(nodes, i, trips)
-    if count is None:
-        _log.warning(
-            "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
-            "tf.while_loop has maximum_iterations, a Python loop tf.autograph.experimental.set_loop_options, and "
-            "tf.map_fn and tf.scan go by the first dimension, which a fixed shape gives",
-            shown(nodes.defs[i].name),
-        )
-    trips[i] = 1 if count is None else count
-    return trips[i]
 
 
 def dtype_columns(nodes: StepNodes, own: Sequence[int]) -> dict[str, Any]:

@@ -69,7 +69,15 @@ def construct(config: CharCrnConfig) -> ModelStep:
     )
     with new_graph().as_default():
         letters, targets = placeholders(feeds)
-        features = _add_highway(config, _convolve(config, letters))
+        features = _convolve(config, letters)
+        for k in range(config.highways):
+            path = f"embedding/highway_{k}"
+            size = int(features.shape[1])
+            fresh = dense(f"{path}/fresh", features, size, bias=True, initializer=config.initializer)
+            gate = dense(f"{path}/gate", features, size, bias=True, initializer=config.initializer)
+            with scope(path):
+                gate = tf.sigmoid(gate + CARRY)
+                features = gate * tf.nn.relu(fresh) + (1.0 - gate) * features
         with scope("embedding"):
             inputs = tf.unstack(tf.reshape(features, [config.batch, config.steps, -1]), axis=1)
         rates = {"rate": config.dropout, "first_rate": 0.0}
@@ -107,15 +115,3 @@ def _convolve(config: CharCrnConfig, letters: tf.Tensor) -> tf.Tensor:
             pooled.append(tf.squeeze(largest, [1, 2]))
     with scope("embedding"):
         return tf.concat(pooled, axis=1)
-
-
-def _add_highway(config: CharCrnConfig, x: tf.Tensor) -> tf.Tensor:
-    for k in range(config.highways):
-        path = f"embedding/highway_{k}"
-        size = int(x.shape[1])
-        fresh = dense(f"{path}/fresh", x, size, bias=True, initializer=config.initializer)
-        gate = dense(f"{path}/gate", x, size, bias=True, initializer=config.initializer)
-        with scope(path):
-            gate = tf.sigmoid(gate + CARRY)
-            x = gate * tf.nn.relu(fresh) + (1.0 - gate) * x
-    return x

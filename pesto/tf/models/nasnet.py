@@ -219,7 +219,18 @@ def construct(config: NasnetConfig) -> ModelStep:
         with scope("head"):
             pooled = dropout(tf.reduce_mean(net, axis=[1, 2]), config.dropout)
         logits = dense("head/logits", pooled, config.classes, bias=True)
-        auxiliary = _auxiliary(config, middle)
+        # Logits [batch, classes] of the auxiliary classifier that helps the lower cells learn.
+        auxiliary = relu("head/auxiliary", middle)
+        with scope("head/auxiliary"):
+            auxiliary = tf.nn.avg_pool2d(auxiliary, 5, 3, "VALID")
+        narrow, wide = config.auxiliary_filters
+        auxiliary = batch_norm("head/auxiliary/project/norm", convolve("head/auxiliary/project", auxiliary, narrow, 1))
+        auxiliary = relu("head/auxiliary/project", auxiliary)
+        auxiliary = convolve("head/auxiliary/whole", auxiliary, wide, int(auxiliary.shape[1]), padding="VALID")
+        auxiliary = relu("head/auxiliary/whole", batch_norm("head/auxiliary/whole/norm", auxiliary))
+        with scope("head/auxiliary"):
+            auxiliary = tf.reshape(auxiliary, [config.batch, wide])
+        auxiliary = dense("head/auxiliary/logits", auxiliary, config.classes, bias=True)
         # Cross entropy against smoothed labels (Szegedy et al. 2016) of both heads, plus weight decay.
         with scope("head/loss"):
             rest = config.smoothing / config.classes
@@ -253,18 +264,3 @@ def _stem(config: NasnetConfig, images: tf.Tensor, progress: tf.Tensor) -> list[
         site = CellSite(path=path, filters=filters, stride=2, keep=_keep(config, path, k, progress))
         outputs = [outputs[1], cell(REDUCTION, site, outputs[1], outputs[0])]
     return outputs
-
-
-def _auxiliary(config: NasnetConfig, net: tf.Tensor) -> tf.Tensor:
-    """Logits [batch, classes] of the auxiliary classifier that helps the lower cells learn."""
-    net = relu("head/auxiliary", net)
-    with scope("head/auxiliary"):
-        net = tf.nn.avg_pool2d(net, 5, 3, "VALID")
-    narrow, wide = config.auxiliary_filters
-    net = batch_norm("head/auxiliary/project/norm", convolve("head/auxiliary/project", net, narrow, 1))
-    net = relu("head/auxiliary/project", net)
-    net = convolve("head/auxiliary/whole", net, wide, int(net.shape[1]), padding="VALID")
-    net = relu("head/auxiliary/whole", batch_norm("head/auxiliary/whole/norm", net))
-    with scope("head/auxiliary"):
-        net = tf.reshape(net, [config.batch, wide])
-    return dense("head/auxiliary/logits", net, config.classes, bias=True)

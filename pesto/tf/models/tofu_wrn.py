@@ -57,7 +57,18 @@ def construct(config: TofuWrnConfig) -> ModelStep:
             net = tf.nn.max_pool2d(net, 3, 2, "SAME")
         for stage, units in enumerate(config.units):
             for place in range(units):
-                net = _unit(f"block_{number}", net, width * 2**stage, 2 if stage and not place else 1)
+                # Convolutions of 1, 3 and 1, each before normalisation, added to the input (or its projection).
+                path, inner, stride = f"block_{number}", net, 2 if stage and not place else 1
+                filters, wide = width * 2**stage, EXPANSION * width * 2**stage
+                for k, (outputs, size) in enumerate(((filters, 1), (filters, 3), (wide, 1))):
+                    inner = convolve(f"{path}/conv_{k}", inner, outputs, size, stride=stride if k == 1 else 1)
+                    inner = batch_norm(f"{path}/norm_{k}", inner)
+                    inner = relu(path, inner) if k < 2 else inner
+                if channels(net) != wide:
+                    net = convolve(f"{path}/shortcut", net, wide, 1, stride=stride)
+                    net = batch_norm(f"{path}/norm_shortcut", net)
+                with scope(path):
+                    net = tf.nn.relu(net + inner)
                 number += 1
         with scope("head"):
             pooled = tf.reduce_mean(net, axis=[1, 2])
@@ -66,17 +77,3 @@ def construct(config: TofuWrnConfig) -> ModelStep:
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
         train = descend(loss, config.learning_rate)
         return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
-
-
-def _unit(path: str, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-    """Convolutions of 1, 3 and 1, each before normalisation, added to the input (or its projection)."""
-    inner = x
-    for k, (width, size) in enumerate(((filters, 1), (filters, 3), (EXPANSION * filters, 1))):
-        inner = convolve(f"{path}/conv_{k}", inner, width, size, stride=stride if k == 1 else 1)
-        inner = batch_norm(f"{path}/norm_{k}", inner)
-        inner = relu(path, inner) if k < 2 else inner
-    if channels(x) != EXPANSION * filters:
-        x = convolve(f"{path}/shortcut", x, EXPANSION * filters, 1, stride=stride)
-        x = batch_norm(f"{path}/norm_shortcut", x)
-    with scope(path):
-        return tf.nn.relu(x + inner)

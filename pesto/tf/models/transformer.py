@@ -137,7 +137,19 @@ def _residual(config: TransformerConfig, path: str, x: tf.Tensor, y: tf.Tensor) 
 def _attention(config: TransformerConfig, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
     """Scaled dot-product attention of inputs[0] over inputs[1]; bias goes to scores [batch, heads, length, length]."""
     if config.apart:
-        heads = [_head(config, f"{path}/head_{h}", inputs, bias) for h in range(config.heads)]
+        # Heads [batch * length, hidden / heads] as Vaswani et al. write them: Attention(Q W_q, K W_k, V W_v).
+        # Queries and values have a bias; one of the keys would move all scores of a query alike: no softmax shows it.
+        size, heads = config.hidden // config.heads, []
+        for head in (f"{path}/head_{h}" for h in range(config.heads)):
+            projected = []
+            for name, x in (("query", inputs[0]), ("key", inputs[1]), ("value", inputs[1])):
+                flat = dense(f"{head}/{name}", x, size, bias=name != "key")
+                with scope(f"{head}/{name}"):
+                    projected.append(tf.reshape(flat, [config.batch, config.length, size]))
+            query, key, value = projected
+            with scope(head):
+                share = tf.nn.softmax(tf.matmul(query * size**-0.5, key, transpose_b=True) + bias)
+                heads.append(tf.reshape(tf.matmul(dropout(share, config.dropout), value), [-1, size]))
         with scope(path):
             return tf.concat(heads, axis=1)
     query = _heads(config, f"{path}/query", inputs[0])
@@ -148,23 +160,6 @@ def _attention(config: TransformerConfig, path: str, inputs: tuple[tf.Tensor, tf
         mixed = tf.matmul(dropout(share, config.dropout), value)
         joined = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, config.hidden])
     return dense(f"{path}/output", joined, config.hidden, bias=False)
-
-
-def _head(config: TransformerConfig, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
-    """One head [batch * length, hidden / heads] as Vaswani et al. write it: Attention(Q W_q, K W_k, V W_v).
-
-    Queries and values have a bias; one of the keys would move all scores of a query alike, which no softmax shows.
-    """
-    size = config.hidden // config.heads
-    projected = []
-    for name, x in (("query", inputs[0]), ("key", inputs[1]), ("value", inputs[1])):
-        flat = dense(f"{path}/{name}", x, size, bias=name != "key")
-        with scope(f"{path}/{name}"):
-            projected.append(tf.reshape(flat, [config.batch, config.length, size]))
-    query, key, value = projected
-    with scope(path):
-        share = tf.nn.softmax(tf.matmul(query * size**-0.5, key, transpose_b=True) + bias)
-        return tf.reshape(tf.matmul(dropout(share, config.dropout), value), [-1, size])
 
 
 def _heads(config: TransformerConfig, path: str, x: tf.Tensor) -> tf.Tensor:

@@ -147,7 +147,20 @@ def fix_open_batch(graph_def: Any, batch: int) -> Any:
 def propagate_batch(filled: Any, batch: int) -> Any:
     """Put `batch` in where nodes, loops and functions of `filled` leave it open, of whose feeds it is known."""
     for function in filled.library.function:
-        _fill_body(function.node_def, batch)
+        # What a function's ops had open when they were traced: inference cannot know all of it.
+        nodes = function.node_def
+        recorded = {
+            node.name: node.attr["_output_shapes"].list.shape for node in nodes if "_output_shapes" in node.attr
+        }
+        op = {node.name: node.op for node in nodes}
+        _get_first_size(chain(*(shapes for name, shapes in recorded.items() if op[name] != _AXES)), batch)
+        for node in nodes:
+            if node.op == "Sum" and node.name in recorded and len(node.input) > 1:
+                summed, axes = (producer(text.partition(":")[0]) for text in node.input[:2])
+                recorded_shape = recorded.get(summed, ())
+                # What a gradient sums over broadcast axes is at most as large as before.
+                if op.get(axes) == _AXES and len(recorded_shape) == 1:
+                    recorded[node.name][0].CopyFrom(recorded_shape[0])
     for nodes in (filled.node, *(function.node_def for function in filled.library.function)):
         _fill_lists(nodes, batch)
     declared = {node.name: node.attr["output_shapes"].list for node in filled.node if node.op in LOOPS}
@@ -165,20 +178,6 @@ def propagate_batch(filled: Any, batch: int) -> Any:
                 _get_first_size((own for own, first in pairs if first.dim and first.dim[0].size == batch), batch)
     fill_shapes_from(filled, infer_shapes(filled))
     return filled
-
-
-def _fill_body(nodes: Any, batch: int) -> None:
-    """Put `batch` in for what a function's ops had open when they were traced, as inference cannot know all of it."""
-    recorded = {node.name: node.attr["_output_shapes"].list.shape for node in nodes if "_output_shapes" in node.attr}
-    op = {node.name: node.op for node in nodes}
-    _get_first_size(chain(*(shapes for name, shapes in recorded.items() if op[name] != _AXES)), batch)
-    for node in nodes:
-        if node.op == "Sum" and node.name in recorded and len(node.input) > 1:
-            summed, axes = (producer(text.partition(":")[0]) for text in node.input[:2])
-            recorded_shape = recorded.get(summed, ())
-            # What a gradient sums over broadcast axes is at most as large as before.
-            if op.get(axes) == _AXES and len(recorded_shape) == 1:
-                recorded[node.name][0].CopyFrom(recorded_shape[0])
 
 
 def _fill_lists(nodes: Any, batch: int) -> None:

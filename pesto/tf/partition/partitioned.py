@@ -251,7 +251,19 @@ class PartWriter:
             if part.kind == CLONE:
                 self._clone(number, part, variables.get(self.names[number]))
             elif part.kind == SLICE:
-                self._slice(number, part)
+                _, origin, output = self.given[number][0]
+                place = int(self.parts.place[number])
+                bounded = self.parts.shaped.signature(part.op).bounded_output(part.output)
+                extents = [-1 if d in bounded else n for d, n in enumerate(part.shape or ())]  # -1: all there is
+                begin, size = (self._constant(np.asarray(v, dtype=np.int32), place) for v in (part.begin, extents))
+                fed = self.is_fed[origin] and self.readers[number] == {place}
+                text = (
+                    self.parts.shaped.names[self.parts.parts[origin].op] if fed else self._read(origin, output, place)
+                )
+                node = self._typed(number, "Slice", [text, begin, size])
+                node.attr["Index"].type = tf.int32.as_datatype_enum
+                if fed:
+                    node.device = self.host
             elif part.kind == REDUCE:
                 self._reduce(number, part)
             elif part.axis < 0:
@@ -426,20 +438,6 @@ class PartWriter:
             _fill(self._node(name, "Const", (), self.devices[place]), value)
             self.constants[key] = name
         return self.constants[key]
-
-    def _slice(self, number: int, part: WorkerPart) -> None:
-        """Add a block, at its owner; of what is fed, on the host, where nobody else reads it."""
-        _, src, output = self.given[number][0]
-        place = int(self.parts.place[number])
-        bounded = self.parts.shaped.signature(part.op).bounded_output(part.output)
-        extents = [-1 if d in bounded else n for d, n in enumerate(part.shape or ())]  # -1: all there is
-        begin, size = (self._constant(np.asarray(v, dtype=np.int32), place) for v in (part.begin, extents))
-        fed = self.is_fed[src] and self.readers[number] == {place}
-        text = self.parts.shaped.names[self.parts.parts[src].op] if fed else self._read(src, output, place)
-        node = self._typed(number, "Slice", [text, begin, size])
-        node.attr["Index"].type = tf.int32.as_datatype_enum
-        if fed:
-            node.device = self.host
 
     def write_fetches(self, fetched: Sequence[int]) -> None:
         """Add the fetches of the whole step under their names: the first worker's results, once all clones have run."""

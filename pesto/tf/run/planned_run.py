@@ -286,7 +286,7 @@ def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -
     """
     if plan.provenance.graph_fingerprint != graph.fingerprint():
         refuse_another_graph(plan, graph)
-    devices = how.devices or _choose_devices(plan)
+    devices = how.devices or choose_devices(plan)
     wanted = device_targets(plan, devices)
     fed, keep = use_batch(step, how.feeds), how.reference == STOCK
     drive = StepDriver.of(fed, steps=how.steps, threads=len(wanted), gpu=devices == GPU, keep=keep)
@@ -296,7 +296,7 @@ def run_planned(plan: Plan, graph: Graph, step: RunnableStep, how: RunOptions) -
         raise explain_failure("run", graph.source, error) from error
 
 
-def _choose_devices(plan: Plan) -> str:
+def choose_devices(plan: Plan) -> str:
     """Return GPU when the plan names GPUs and this process has as many; CPU otherwise."""
     names = [name for name in dict.fromkeys(plan.lane_device) if name.startswith("gpu:")]
     return GPU if names and len(tf.config.list_physical_devices("GPU")) >= len(names) else CPU
@@ -313,10 +313,10 @@ def _run_and_compare(plan: Plan, graph: Graph, drive: StepDriver, options: Apply
         tf.config.experimental.enable_op_determinism()
     reference = _run_unless_too_large(lambda: _run_reference(drive))
     planned, expected, findings = _run_by_plan(plan, drive, options)
-    trace_fields = _check_traces(planned, expected, findings)
+    trace_fields = check_traces(planned, expected, findings)
     # The same ops in the same order on one device: if results differ from the plan's, the placement is at fault, not
     # the order.
-    single = _run_unless_too_large(lambda: _run_by_plan(_move_to_single_device(plan, wanted), drive, options)[0])
+    single = _run_unless_too_large(lambda: _run_by_plan(move_to_single_device(plan, wanted), drive, options)[0])
     unordered = _run_unless_too_large(lambda: _run_by_plan(plan, drive, ApplyOptions(devices=wanted, order=False))[0])
     compared = _compare_with_reference(graph, drive, planned, reference)
     bits = None if drive.keep else reference
@@ -392,7 +392,7 @@ def _run_by_plan(
         return record, placed.expected, applied.findings
 
 
-def _check_traces(record: RunRecord, expected: ExpectedPlacement, findings: list[Findings]) -> dict[str, Any]:
+def check_traces(record: RunRecord, expected: ExpectedPlacement, findings: list[Findings]) -> dict[str, Any]:
     """Return the fields of `PlannedRunResult` that tell how the planned run kept to the plan."""
     began = time.perf_counter()
     findings_of_run = [*findings, partitions.examine(record.traced[0].partition_graphs, expected)]
@@ -427,7 +427,7 @@ def _find_misplaced_ops(stats: Any, expected: ExpectedPlacement) -> list[str]:
     return [line for i, line in wrong.items() if i not in at_home]
 
 
-def _move_to_single_device(plan: Plan, wanted: dict[str, str]) -> Plan:
+def move_to_single_device(plan: Plan, wanted: dict[str, str]) -> Plan:
     """Return the plan with its order on a single device: the first of its GPUs, or the first CPU where it has none."""
     kinds = [tf.DeviceSpec.from_string(wanted[name]).device_type for name in plan.lane_device]
     fast = np.array([kind == "GPU" for kind in kinds]) if "GPU" in kinds else np.ones(len(kinds), dtype=np.bool_)

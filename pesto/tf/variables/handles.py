@@ -47,7 +47,16 @@ class HandleHolders:
                 function.set_external_captures([_swap(c, swaps) for c in captured])
         for graph in self.graphs:
             replace_captures(graph, swaps)
-        _link_tapes(self.tapes, swaps)
+        # Open gradient tapes, which watched the old handles, follow the new ones.
+        new = {id(handle): (old, handle) for old, handle in swaps.values()}
+        linked: dict[int, tuple[Any, Any]] = {}
+        for tape in self.tapes:
+            for variable in tape.watched_variables() if private.is_recording(tape) else ():
+                if (pair := new.get(id(variable.handle))) is not None:
+                    tape.watch(variable.handle)
+                    linked[id(variable.handle)] = pair
+        for old, handle in linked.values():
+            private.record_identity(old, handle)
 
 
 def find_holders() -> HandleHolders:
@@ -84,19 +93,6 @@ def replace_captures(graph: Any, swaps: Swaps) -> None:
         pairs = [(_swap(outer, swaps), inner) for outer, inner in graph.captures]
         graph.function_captures.reset_captures(*zip(*pairs, strict=True))
         list(graph.captures)  # reading it drops the cached list, and the old handles with it
-
-
-def _link_tapes(tapes: Sequence[Any], swaps: Swaps) -> None:
-    """Make open gradient tapes, which watched the old handles, follow the new ones."""
-    new = {id(handle): (old, handle) for old, handle in swaps.values()}
-    linked: dict[int, tuple[Any, Any]] = {}
-    for tape in tapes:
-        for variable in tape.watched_variables() if private.is_recording(tape) else ():
-            if (pair := new.get(id(variable.handle))) is not None:
-                tape.watch(variable.handle)
-                linked[id(variable.handle)] = pair
-    for old, handle in linked.values():
-        private.record_identity(old, handle)
 
 
 def _swap(handle: Any, swaps: Swaps) -> Any:

@@ -126,7 +126,18 @@ def run(name: str, tiny: Tiny) -> None:
                 bench = CandidateEvaluator.of(graph, problem, per_edge=False)
                 deque(multilevel(bench, problem, Settings(coarsen_to=_OPS // 4)), maxlen=0)
             case "search":
-                _search(tiny)
+                # Anneal for no time, op pair by op pair.
+                problem = tiny.problem
+                workspace = Workspace.of(problem, [np.arange(problem.tasks) // 2])
+
+                def weigh(spot: Solution) -> PointValue:
+                    fits = np.zeros(problem.locations, dtype=np.int64)
+                    return PointValue(
+                        makespan=spot.makespan, device=workspace.devices(spot.at), rank=rank_of(spot.order), over=fits
+                    )  # fmt: skip
+
+                start = workspace.solution(problem.location[tiny.device], np.argsort(workspace.topological))
+                Walk(workspace, start, Temperature(1e-2, 1e-3), weigh, 0).stretch(0.0)
             case "bound":
                 full_bound(problem)
             case "rest":
@@ -139,18 +150,3 @@ def run(name: str, tiny: Tiny) -> None:
                 relieve(short, held, tiny.device, order=tiny.rank)
             case _:
                 run_heuristic(problem, name)
-
-
-def _search(tiny: Tiny) -> None:
-    """Anneal for no time, op pair by op pair."""
-    problem = tiny.problem
-    workspace = Workspace.of(problem, [np.arange(problem.tasks) // 2])
-
-    def weigh(spot: Solution) -> PointValue:
-        fits = np.zeros(problem.locations, dtype=np.int64)
-        return PointValue(
-            makespan=spot.makespan, device=workspace.devices(spot.at), rank=rank_of(spot.order), over=fits
-        )  # fmt: skip
-
-    start = workspace.solution(problem.location[tiny.device], np.argsort(workspace.topological))
-    Walk(workspace, start, Temperature(1e-2, 1e-3), weigh, 0).stretch(0.0)

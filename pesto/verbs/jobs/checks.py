@@ -194,21 +194,20 @@ def request_schema(refs: str) -> tuple[dict[str, Any], dict[str, Any]]:
         options = [each for each in options_of(Settings) if each.name in names]
         fields = [(each.name, each.checked_kind | None, None) for each in options]
         settings = msgspec.defstruct(f"{title}Settings", fields, kw_only=True, forbid_unknown_fields=True)
-        kinds.append(_request_type(f"{title}Job", kind, settings))
+        hints, members = get_type_hints(JobRequest, include_extras=True), list[tuple[Any, ...]]()
+        for field in msgspec.structs.fields(JobRequest):
+            if field.name in needed_of(kind):
+                hint = hints[field.name]
+                members.append((field.name, reduce(or_, [one for one in get_args(hint) if one is not type(None)])))
+            elif field.name == "settings":
+                members.append((field.name, settings, msgspec.field(default_factory=settings)))
+            elif field.name in fields_of(kind) and field.name != "kind":
+                members.append((field.name, hints[field.name], field.default))
+        kinds.append(
+            msgspec.defstruct(
+                f"{title}Job", members, tag=kind, tag_field="kind", kw_only=True, forbid_unknown_fields=True
+            )
+        )
         kinds[-1].__doc__ = f"A job of the kind {kind}."
     (schema,), parts = msgspec.json.schema_components([reduce(or_, kinds)], ref_template=refs)
     return schema, parts
-
-
-def _request_type(name: str, kind: Kind, settings: type[msgspec.Struct]) -> Any:
-    """Return a type of requests of one kind alone: with its fields, those that it needs without None."""
-    hints, fields = get_type_hints(JobRequest, include_extras=True), list[tuple[Any, ...]]()
-    for field in msgspec.structs.fields(JobRequest):
-        if field.name in needed_of(kind):
-            hint = hints[field.name]
-            fields.append((field.name, reduce(or_, [one for one in get_args(hint) if one is not type(None)])))
-        elif field.name == "settings":
-            fields.append((field.name, settings, msgspec.field(default_factory=settings)))
-        elif field.name in fields_of(kind) and field.name != "kind":
-            fields.append((field.name, hints[field.name], field.default))
-    return msgspec.defstruct(name, fields, tag=kind, tag_field="kind", kw_only=True, forbid_unknown_fields=True)

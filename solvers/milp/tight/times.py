@@ -200,7 +200,7 @@ def draft_of(rows: LinearBuilder, windows: RestrictedProblem, places: Places, le
     made = ProgramDraft(
         rows=rows, windows=windows, places=places, unit=unit, makespan=makespan, start=start, finish=finish
     )
-    for before, then in np.argwhere(_reduced(windows.after)).tolist():
+    for before, then in np.argwhere(transitive_reduction(windows.after)).tolist():
         made.after(alone(start[then]), finish[before])
     return made
 
@@ -355,6 +355,7 @@ def _add_rows(draft: ProgramDraft, c: PayloadCrossing) -> None:
         draft.after(start, draft.finish[c.producer].plus(wait))
 
 
-def _reduced(after: np.ndarray) -> np.ndarray:
+def transitive_reduction(after: np.ndarray) -> np.ndarray:
+    """Return [n, n] the pairs of a transitively closed order that no third task stands between."""
     dense = after.astype(np.float32)
     return after & (dense @ dense == 0)

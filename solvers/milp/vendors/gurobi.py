@@ -65,7 +65,12 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
 
                 model.optimize(called)
                 relay.check()
-                return _outcome(model, linear, columns)
+                if model.Status in (GRB.INF_OR_UNBD, GRB.UNBOUNDED):
+                    return no_optimum(linear)
+                status, limit = _STATUSES.get(model.Status, (Status.FEASIBLE, Limit.OTHER))
+                values: Floats | None = np.array(model.getAttr("X", columns)) if model.SolCount else None
+                bound = model.ObjBound if model.IsMIP else (model.ObjVal if status is Status.OPTIMAL else -math.inf)
+                return ended(status, limit, values, bound if abs(bound) < GRB.INFINITY else -math.inf)
     except gurobipy.GurobiError as error:
         if error.errno == GRB.Error.SIZE_LIMIT_EXCEEDED:
             size = f"{linear.columns} columns and {linear.rows} rows"
@@ -76,12 +81,3 @@ def run(linear: Linear, ask: RunRequest, hear: VendorListener) -> VendorOutcome:
         if error.errno == GRB.Error.NO_LICENSE:
             raise UnavailableError(f"{error} - install a licence (see gurobi.com/unrestricted)") from None
         raise RuntimeError(f"Gurobi fails: {error}") from None
-
-
-def _outcome(model: Any, linear: Linear, columns: list[Any]) -> VendorOutcome:
-    if model.Status in (GRB.INF_OR_UNBD, GRB.UNBOUNDED):
-        return no_optimum(linear)
-    status, limit = _STATUSES.get(model.Status, (Status.FEASIBLE, Limit.OTHER))
-    values: Floats | None = np.array(model.getAttr("X", columns)) if model.SolCount else None
-    bound = model.ObjBound if model.IsMIP else (model.ObjVal if status is Status.OPTIMAL else -math.inf)
-    return ended(status, limit, values, bound if abs(bound) < GRB.INFINITY else -math.inf)

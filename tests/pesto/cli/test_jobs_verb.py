@@ -173,8 +173,8 @@ def test_an_interruption_asks(live, monkeypatch, capsys, first, second):
     """Once: the job goes on; twice: it is cancelled, and its end is waited for."""
     with Client(live.url) as client:
         name = client.submit(SOLVE | {"label": "wait"})
-        solving = lambda event, _: event.data["name"] == "solve" and signal.raise_signal(first)  # noqa: E731
-        monkeypatch.setattr(remote_solve, "_show", solving)
+        solving = lambda *event: event[2].get("name") == "solve" and signal.raise_signal(first)  # noqa: E731
+        monkeypatch.setattr(remote_solve.RemoteLine, "take", solving)
         monkeypatch.setattr(remote_solve.time, "sleep", lambda _: second and signal.raise_signal(second))
         if second is not None:
             assert remote_solve.watch(client, name, quiet=True)["state"] == "cancelled"

@@ -11,7 +11,7 @@ from solvers.checker import check
 from solvers.instances.plain import on_equal_gpus
 from solvers.milp.formulations import MakespanLimits
 from solvers.milp.tight.program import CUTS, LaneJob, _ends, build
-from solvers.milp.tight.times import _reduced
+from solvers.milp.tight.times import transitive_reduction
 from solvers.problem import FORBIDDEN
 
 
@@ -97,7 +97,7 @@ def test_rows_are_those_of_the_transitive_reduction():
         for one, two in closure.edges:
             after[one, two] = True
         reduced = nx.transitive_reduction(closure)
-        assert {(a, b) for a, b in np.argwhere(_reduced(after)).tolist()} == set(reduced.edges)
+        assert {(a, b) for a, b in np.argwhere(transitive_reduction(after)).tolist()} == set(reduced.edges)
 
 
 def test_load_cuts_are_of_the_sets_with_most_work():

@@ -25,7 +25,7 @@ from pesto.research.reproduction.cached_cells import (
     step,
     step_on,
 )
-from solvers import Options, Problem, Schedule
+from solvers import Options
 from solvers.arrays import Ints
 from solvers.heuristics.methods import PLACERS
 from solvers.instances.plain import fork
@@ -120,29 +120,25 @@ def congested(key: Key, settings: CellSettings) -> Found:
         last = done.last or (done.start.expanded if done.start else None)
         if last is None or done.result.schedule is None:
             raise RuntimeError("the exact solver found no schedule")
+        schedule = last.timeline.schedule
+        result, location = {}, np.array([index for _, index in lanes(at.cluster)])
+        least = schedule.makespan / STRIPES
+        for lane, (row, _) in enumerate(lanes(at.cluster)):
+            mine = schedule.device == lane
+            result[row] = _stripes(schedule.start[mine], schedule.finish[mine], least)
+        source = location[schedule.device[last.timeline.problem.producer[schedule.sent_payload]]]
+        held = last.timeline.problem.path_links[source, schedule.sent_to]
+        for link, row in enumerate(at.cluster.links):
+            mine = (held == link).any(axis=1)
+            result[row] = _stripes(schedule.sent_start[mine], schedule.sent_finish[mine], least)
         runs[name] = {
             "promised_s": done.result.schedule.makespan * TICK_S,
             "step_s": last.makespan * TICK_S,
             "fits": last.fits,
             "transfers": len(last.timeline.schedule.sent_payload),
-            "rows": _rows(at, last.timeline.problem, last.timeline.schedule),
+            "rows": {row: stripes for row, stripes in result.items() if stripes},
         }
     return runs
-
-
-def _rows(at: StepOnCluster, problem: Problem, schedule: Schedule) -> dict[str, list[list[float]]]:
-    """Stripes of each busy device and link, in seconds."""
-    result, location = {}, np.array([index for _, index in lanes(at.cluster)])
-    least = schedule.makespan / STRIPES
-    for lane, (name, _) in enumerate(lanes(at.cluster)):
-        mine = schedule.device == lane
-        result[name] = _stripes(schedule.start[mine], schedule.finish[mine], least)
-    source = location[schedule.device[problem.producer[schedule.sent_payload]]]
-    held = problem.path_links[source, schedule.sent_to]
-    for link, name in enumerate(at.cluster.links):
-        mine = (held == link).any(axis=1)
-        result[name] = _stripes(schedule.sent_start[mine], schedule.sent_finish[mine], least)
-    return {name: stripes for name, stripes in result.items() if stripes}
 
 
 def _stripes(start: Ints, finish: Ints, least: float) -> list[list[float]]:

@@ -92,7 +92,21 @@ def _line(axis: "Axes", panel: Panel, line: FigureLine, k: int) -> None:
 
 def _scales(axis: "Axes", panel: Panel) -> None:
     for name, side, log in (("x", axis.xaxis, panel.x_log), ("y", axis.yaxis, panel.y_log)):
-        _ticks(side, percent=name in panel.percent, log=log)
+        # Plain numbers: those that matplotlib would write as formulas are taken for text here.
+        percent = name in panel.percent
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
+
+        if log:
+            low, high = side.get_view_interval()
+            near = high < 200 * max(low, 1e-300)
+            side.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if near else (1.0,)))
+            side.set_minor_formatter(NullFormatter())
+        else:
+            side.set_major_formatter(ScalarFormatter(useOffset=False))
+        if log or percent:
+            side.set_major_formatter(
+                FuncFormatter(lambda v, _, percent=percent: f"{100 * v:g} %" if percent else f"{v:g}")
+            )
     if len(panel.x_ticks):
         axis.set_xticks(panel.x_ticks, labels=[f"{x:g}" for x in panel.x_ticks])
     if panel.kind == "steps":
@@ -110,21 +124,6 @@ def _scales(axis: "Axes", panel: Panel) -> None:
         axis.set_ylim(len(panel.rows) - 0.4, -0.6)
     elif not len(panel.x_ticks):
         axis.set_ylim(bottom=0)
-
-
-def _ticks(side: Any, *, percent: bool, log: bool) -> None:
-    """Plain numbers: those that matplotlib would write as formulas are taken for text here."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
-
-    if log:
-        low, high = side.get_view_interval()
-        near = high < 200 * max(low, 1e-300)
-        side.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if near else (1.0,)))
-        side.set_minor_formatter(NullFormatter())
-    else:
-        side.set_major_formatter(ScalarFormatter(useOffset=False))
-    if log or percent:
-        side.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g} %" if percent else f"{v:g}"))
 
 
 def _name_lines(canvas: "Canvas", figure: Figure, axes: list["Axes"]) -> None:

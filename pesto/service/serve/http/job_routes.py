@@ -21,7 +21,6 @@ from pesto.service.serve.blobs import Uploader, chunks_of
 from pesto.service.serve.http.caller import Caller, Who
 from pesto.service.serve.http.refused import refusals
 from pesto.service.serve.refusals import RefusedError, full
-from pesto.service.serve.serve_config import JobBounds
 from pesto.service.serve.store.database import AGAIN_S, LaterError
 from pesto.service.serve.store.job_records import Job, StoredEvent, Submission
 from pesto.service.serve.store.ledger import SubmitLimits
@@ -203,8 +202,19 @@ async def cancel(
 async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, bytes]) -> str:
     """Return the id of the job, once it is on the disk; `key`: the Idempotency-Key and the request's digest."""
     service = caller.service
-    _check(data, key[1])
-    _require_bounds(data, service.scheduler.bounds)
+    check_once(data, key[1])
+    bounds = service.scheduler.bounds
+    requested = data.limits
+    for name, value, limit in (
+        ("seconds", requested.seconds, bounds.seconds),
+        ("threads", requested.threads, bounds.threads),
+        ("rss_bytes", requested.rss_bytes, int(bounds.rss_gib * 2**30)),
+        ("nodes", requested.nodes, bounds.nodes),
+        ("settings.time_limit_s", data.settings.time_limit_s, bounds.seconds),
+    ):
+        if value is not None and value > limit:
+            what = f"{name} is {value:.12g}, above the maximum of {limit:.12g} for a job"
+            raise RefusedError(422, what, remedy=f"give {limit:.12g} or less", code="beyond_limit")
     if data.notify is not None:
         check_url(data.notify, enabled=service.config.webhooks.enabled)
     if data.priority > caller.most_priority:
@@ -240,31 +250,6 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     )
     limits = SubmitLimits(caller.quota, service.config.queued)
     return await service.store.writer.ask(lambda ledger: ledger.submit(submission, limits))
-
-
-def _check(data: JobRequest, digest: bytes) -> None:
-    """Refuse what cannot be done (`checked`); a request that comes again and again is checked once."""
-    if digest in _FINE:
-        return
-    checked(data)
-    _FINE[digest] = None
-    if len(_FINE) > MOST_FINE:
-        del _FINE[next(iter(_FINE))]
-
-
-def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
-    """RefusedError (422) for a limit above what the service gives."""
-    limits = data.limits
-    for name, value, limit in (
-        ("seconds", limits.seconds, bounds.seconds),
-        ("threads", limits.threads, bounds.threads),
-        ("rss_bytes", limits.rss_bytes, int(bounds.rss_gib * 2**30)),
-        ("nodes", limits.nodes, bounds.nodes),
-        ("settings.time_limit_s", data.settings.time_limit_s, bounds.seconds),
-    ):
-        if value is not None and value > limit:
-            what = f"{name} is {value:.12g}, above the maximum of {limit:.12g} for a job"
-            raise RefusedError(422, what, remedy=f"give {limit:.12g} or less", code="beyond_limit")
 
 
 async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
@@ -377,3 +362,13 @@ async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
 def event_routes() -> Router:
     """Under /v1."""
     return Router("/", route_handlers=[events], tags=["jobs"])
+
+
+def check_once(data: JobRequest, digest: bytes) -> None:
+    """Refuse what cannot be done (`checked`); a request that comes again and again is checked once."""
+    if digest in _FINE:
+        return
+    checked(data)
+    _FINE[digest] = None
+    if len(_FINE) > MOST_FINE:
+        del _FINE[next(iter(_FINE))]

@@ -79,7 +79,16 @@ def job_page(database: Queryable, filters: JobFilter, after: str | None, limit: 
     after: what a page ends with, or the id of a job. RefusedError (400) for anything else.
     """
     order = "created DESC, number DESC" if filters.by_time else "number DESC"
-    beyond = _Part("", ()) if after is None else _beyond(after, by_time=filters.by_time)
+    beyond = _Part("", ())
+    if after is not None:
+        match = re.fullmatch(CURSOR, after)
+        if match is None or (filters.by_time and match[2] is None):
+            raise RefusedError(
+                400, "`after` is not a cursor of this list", remedy="give the `after` of the page before"
+            )
+        beyond = _Part("number < ?", (int(match[1]),))
+        if filters.by_time:
+            beyond = _Part("(created, number) < (?, ?)", (float(match[2]), int(match[1])))
     # A token with few jobs needs no other index: all of its jobs are looked at.
     is_few, indexed = False, filters.by_time or any(getattr(filters, name) is not None for name in _INDEXED)
     if filters.owner is not None and indexed:
@@ -167,15 +176,6 @@ def _conjunction(parts: Sequence[tuple[str, Any]]) -> _Part:
 
 def _joined(first: _Part, second: _Part) -> _Part:
     return _Part(" AND ".join(filter(None, (first.sql, second.sql))), (*first.given, *second.given))
-
-
-def _beyond(after: str, *, by_time: bool) -> _Part:
-    match = re.fullmatch(CURSOR, after)
-    if match is None or (by_time and match[2] is None):
-        raise RefusedError(400, "`after` is not a cursor of this list", remedy="give the `after` of the page before")
-    if by_time:
-        return _Part("(created, number) < (?, ?)", (float(match[2]), int(match[1])))
-    return _Part("number < ?", (int(match[1]),))
 
 
 def _cursor(number: int, created: float, *, by_time: bool) -> str:

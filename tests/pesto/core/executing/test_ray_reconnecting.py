@@ -7,7 +7,7 @@ import pytest
 from pesto.core.errors import FileError, SolverError, UsageError
 from pesto.core.executing import ray_reconnecting
 from pesto.core.executing.executor import WorkFailure, WorkFiles, WorkItem, WorkResult
-from pesto.core.executing.ray_cluster import _cpus_per_work
+from pesto.core.executing.ray_cluster import cpus_per_work
 from pesto.core.executing.ray_messages import FileCopies, write_results
 from pesto.core.executing.ray_reconnecting import ReconnectingRayCluster
 from pesto.core.files.disk import write_atomic
@@ -116,10 +116,10 @@ def test_a_cluster_that_cannot_be_used_is_refused_at_once(ray, monkeypatch):
 
 def test_works_find_room_on_whole_nodes():
     cases = (([4, 4, 4], 2), ([1, 1], 1), ([3, 3], 2), ([4, 2], 2))
-    assert [_cpus_per_work(nodes, slots) for nodes, slots in cases] == [
+    assert [cpus_per_work(nodes, slots) for nodes, slots in cases] == [
         4, 1, 3, 2,
     ]  # fmt: skip
-    assert _cpus_per_work([2], 4) == 1  # some wait
+    assert cpus_per_work([2], 4) == 1  # some wait
 
 
 def test_a_result_with_a_folder_is_refused(tmp_path):

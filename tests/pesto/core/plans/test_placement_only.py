@@ -15,7 +15,7 @@ import pesto as face
 from pesto.cli.main import pesto
 from pesto.core.cluster import Path as Link
 from pesto.core.errors import NothingFoundError, UsageError
-from pesto.core.plans.plan import _check_order
+from pesto.core.plans.plan import check_order
 from pesto.core.problem import build_problem
 from pesto.core.simulator import simulate
 from pesto.core.source import Source
@@ -171,10 +171,10 @@ def test_plans_of_steps_with_many_ties_are_the_run_itself(make_graph, make_clust
         run = bench.unordered(listed)
         assert run.makespan == fifo(problem, device).makespan == simulate(problem, device, run.rank).schedule.makespan
         plan = plan_of(run, graph, cluster)
-        assert _check_order(plan, problem) == []
+        assert check_order(plan, problem) == []
         if listed.makespan != run.makespan:
             differ += 1
-            assert "first in first out" in _check_order(plan_of(listed, graph, cluster), problem)[0]
+            assert "first in first out" in check_order(plan_of(listed, graph, cluster), problem)[0]
     assert differ
 
 

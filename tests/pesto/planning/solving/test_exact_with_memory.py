@@ -10,7 +10,7 @@ from pesto.core.errors import InfeasibleError
 from pesto.core.problem import build_problem
 from pesto.core.settings import Settings
 from pesto.planning.solving.candidates import CandidateEvaluator
-from pesto.planning.solving.exact import _exact_input, exact_with_memory, full_graph_level
+from pesto.planning.solving.exact import build_exact_input, exact_with_memory, full_graph_level
 from pesto.planning.solving.flow import solve
 from solvers import Footprint, Options, Schedule, Status, api, check
 from solvers.instances.plain import on_equal_gpus
@@ -84,7 +84,7 @@ def test_without_congestion_the_start_still_fits(bench: CandidateEvaluator) -> N
         sent_finish=[6],
     )  # fmt: skip
     assert check(p, waits) == ()
-    free, start = _exact_input(
+    free, start = build_exact_input(
         replace(full_graph_level(bench, None), problem=p, schedule=waits), Settings(congestion=False)
     )
     assert free.links == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pesto.reporting.explaining.name_scopes import common_scope, name_scopes, without_scope
-from pesto.reporting.show.plan_graph import _short
+from pesto.reporting.show.plan_graph import short_label
 
 BERT = (
     "bert_1/backbone_1/table/Gather", "bert_1/backbone_1/layer_0/MatMul", "bert_1/backbone_1/layer_1/MatMul",
@@ -58,5 +58,5 @@ def test_layers_are_named_without_it():
 
 def test_pictures_mark_gradients_of_tapes_too():
     """As those of `tf.gradients`, whose last scope says so again."""
-    assert _short("gradient_tape/layer_0/dense", 34) == "∇ layer_0/dense"
-    assert _short("gradients/layer_0/dense_grad", 34) == "∇ layer_0/dense"
+    assert short_label("gradient_tape/layer_0/dense", 34) == "∇ layer_0/dense"
+    assert short_label("gradients/layer_0/dense_grad", 34) == "∇ layer_0/dense"

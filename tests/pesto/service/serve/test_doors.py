@@ -164,7 +164,7 @@ def test_requests_that_were_looked_at_are_remembered_by_their_digest_alone(monke
     monkeypatch.setattr(job_routes, "_FINE", {})
     requests = [JobRequest(kind="solve", label=str(k)) for k in range(job_routes.MOST_FINE + 1)]
     for request in requests[:2] * 2 + requests[2:] + requests[:1] + requests[-1:]:
-        job_routes._check(request, request.label.encode())
+        job_routes.check_once(request, request.label.encode())
     assert looked == [*requests, requests[0]]
     assert len(job_routes._FINE) == job_routes.MOST_FINE
     assert all(isinstance(digest, bytes) for digest in job_routes._FINE)

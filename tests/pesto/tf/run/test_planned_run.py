@@ -278,17 +278,17 @@ def test_moves_and_inversions_are_seen(tmp_path: Path) -> None:
     wanted = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
     exchanged = dict(zip(wanted, reversed(wanted.values()), strict=True))
     record, expected, findings = planned_run._run_by_plan(plan, drive, ApplyOptions(devices=wanted))
-    seen = planned_run._check_traces(record, expected, findings)
+    seen = planned_run.check_traces(record, expected, findings)
     assert findings and not seen["moves"] and not seen["inversions"]
     unordered, free, _ = planned_run._run_by_plan(plan, drive, ApplyOptions(devices=wanted, order=False))
     assert len(free.placement.before) == 0
-    found = planned_run._check_traces(unordered, expected, [])
+    found = planned_run.check_traces(unordered, expected, [])
     assert found["inversions"] and not found["moves"] and found["chain_edges"] == len(expected.placement.before)
     backwards = replace(expected.placement, rank=graph.ops - 1 - expected.placement.rank)
-    found = planned_run._check_traces(record, replace(expected, placement=backwards), [])
+    found = planned_run.check_traces(record, replace(expected, placement=backwards), [])
     assert any(" ran before " in line for line in found["inversions"])  # by the trace
     _, other, _ = planned_run._run_by_plan(plan, drive, ApplyOptions(devices=exchanged))
-    found = planned_run._check_traces(record, other, [])
+    found = planned_run.check_traces(record, other, [])
     # Small constants are copied to where they are read, so they may be on both devices.
     kinds = {n: graph.types[k] for n, k in zip(graph.names, graph.type_of, strict=True)}
     placed = {n for n, kind in kinds.items() if kind not in ("Placeholder", "Const")}
@@ -303,9 +303,9 @@ def test_the_single_device_keeps_host_ops_on_the_host(tmp_path: Path) -> None:
     mixed = np.arange(len(plan.names)) % 3
     three = replace(plan, lanes=lanes, lane_device=lanes, schedule=replace(plan.schedule, device=mixed))
     real = dict(zip(lanes, ("/device:CPU:0", "/device:GPU:0", "/device:GPU:1"), strict=True))
-    assert planned_run._move_to_single_device(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
+    assert planned_run.move_to_single_device(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
     logical = {name: f"/device:CPU:{k}" for k, name in enumerate(lanes)}
-    assert not planned_run._move_to_single_device(three, logical).schedule.device.any()
+    assert not planned_run.move_to_single_device(three, logical).schedule.device.any()
 
 
 def test_too_little_memory_leaves_a_gap_and_other_errors_do_not() -> None:
@@ -330,7 +330,7 @@ def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
         run(torn, source)
     for_gpus = api.solve(inputs.load_graph(source), cluster="v100x2-nvlink", time_limit_s=0, solver="list")
     if not tf.config.list_physical_devices("GPU"):
-        assert planned_run._choose_devices(for_gpus) == planned_run.CPU
+        assert planned_run.choose_devices(for_gpus) == planned_run.CPU
         with pytest.raises(InputError, match="this program does not have"):
             inputs.run_plan(for_gpus, source, RunOptions(steps=1, devices="gpu"))
     with pytest.raises(UsageError, match="no kernels to run"):

@@ -164,7 +164,7 @@ print(sorted(str(k) for k in known() - before))
 def test_doctor_names_the_version_of_cbc_beside_pulps(monkeypatch) -> None:
     """PuLP brings a program of another version than its own."""
     monkeypatch.setattr(doctor, "_check_solvers", dict)
-    monkeypatch.setattr(doctor, "_check_tensorflow", lambda: "ok")
+    monkeypatch.setattr(doctor, "check_tensorflow", lambda: "ok")
     monkeypatch.setattr("solvers.milp.vendors.cbc.version", lambda: "2.10.77")
     said = json.loads(CliRunner().invoke(doctor.doctor_command, ["--json"]).output)
     assert said["versions"]["CBC"] == "2.10.77" != said["versions"]["PuLP"]
@@ -177,7 +177,7 @@ def test_doctor_compiles_when_it_is_told_to(monkeypatch) -> None:
         doctor, "shared_compiler", lambda: SimpleNamespace(need=lambda *parts: calls.append(f"{len(parts)}"))
     )
     monkeypatch.setattr(doctor, "_check_solvers", lambda: calls.append("check") or {})
-    monkeypatch.setattr(doctor, "_check_tensorflow", lambda: "ok")
+    monkeypatch.setattr(doctor, "check_tensorflow", lambda: "ok")
     assert CliRunner().invoke(doctor.doctor_command, []).exit_code == 0
     assert calls == ["check"]
     assert CliRunner().invoke(doctor.doctor_command, ["--compile"]).exit_code == 0
