@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 AT_MOST = {
     "product lines": 102165,
     "product files": 503,
-    "private functions that are used once, in per mille of all functions": 127,
+    "private functions that are used once, in per mille of all functions": 120,
     "import depth": 24,
     "rooms": 17,
     "arrows between rooms": 69,
