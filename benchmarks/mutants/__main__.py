@@ -3,13 +3,15 @@
     python -m benchmarks.mutants [--rooms checker,tight] [--count 25] [--out FILE] [--again FILE] [--markers EXPR]
 
 From each room `--count` mutants are drawn. The tests of the room run on each in a copy of the tree, in which caches of
-compiled functions are kept for all other modules; a test that fails, hangs or cannot be collected kills the mutant.
+compiled functions are kept for all modules that do not use the mutated one; a test that fails, hangs or cannot be
+collected kills the mutant.
 `--out` appends each verdict as a line of JSON, and mutants in that file are not tried again; with `--again` only the
 survivors of a file are tried. Prints survivors, and the score by room: killed mutants over those that are not marked
 as equivalent in `equivalent.toml`.
 """
 
 import argparse
+import ast
 import json
 import multiprocessing
 import os
@@ -37,6 +39,8 @@ _SLOWER, _LEAST_S = 6.0, 60.0
 """A run counts as hung after this multiple of the original's seconds, and after no fewer than these seconds."""
 _TAIL = 30
 """Lines of the tests' output that are printed where they fail on the original."""
+_COMPILES = b"solvers.compiled.kernels"
+"""What a source file with compiled functions imports."""
 _LEFT_OUT = (".git", ".venv", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 
 
@@ -134,7 +138,31 @@ def try_mutant(mutant: Mutant, base: Path, tests: tuple[str, ...], limit: float 
         shutil.copytree(base, tree, symlinks=True, copy_function=link_file)
         (tree / mutant.path).unlink()
         (tree / mutant.path).write_bytes(mutant.source)
+        for user in find_users(tree, mutant.path):
+            for cache in (tree / user).parent.glob(f"__pycache__/{Path(user).stem}.*.nb[ic]"):
+                cache.unlink()
         return run_tests(tree, tests, limit)
+
+
+def find_users(tree: Path, path: str) -> set[str]:
+    """Return the modules with compiled functions that import a module, directly or through others.
+
+    Their caches may hold copies of its functions, and numba compares the time of a cache's own source file alone.
+    """
+    imports = {}
+    for file in (file for room in ("solvers", "pesto", "tests") for file in tree.glob(f"{room}/**/*.py")):
+        if _COMPILES in (text := file.read_bytes()):
+            imports[file.relative_to(tree).as_posix()] = names = set[str]()
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.ImportFrom):
+                    module = f"{node.module}".replace(".", "/")
+                    names |= {f"{module}.py", *(f"{module}/{each.name}.py" for each in node.names)}
+    users: set[str] = set()
+    reached = {path}
+    while reached:
+        reached = {file for file, names in imports.items() if names & reached} - users
+        users |= reached
+    return users
 
 
 def link_file(source: str, target: str) -> None:

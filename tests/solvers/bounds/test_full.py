@@ -8,7 +8,7 @@ from exhaustive import exhaustive
 
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import EvidenceError, follows
-from solvers.bounds.evidence import ANCHORED, Evidence, FullBound
+from solvers.bounds.evidence import ALL, ANCHORED, Evidence, FullBound
 from solvers.bounds.full import anchor_bound, choose, full_bound, loads_of, net_of
 from solvers.instances import table
 from solvers.instances.plain import chain, fork, layered, lstm_grid, series_parallel
@@ -160,6 +160,23 @@ def test_malformed_evidence_is_refused(change) -> None:
     assert follows(fork(10, gpus=2), right) == quick_bounds.critical_path(fork(10, gpus=2))
     with pytest.raises(EvidenceError):
         follows(fork(10, gpus=2), replace(right, **change))
+
+
+def test_a_third_location_counts_where_some_task_can_be_there() -> None:
+    """Ends on GPUs 0 and 1 alone, 7 unit tasks between, transfers of 1, GPU 2 of a weight as the others'.
+
+    Where the 7 can be on GPUs 0 and 1 alone, 2 (D - 1) >= 7, so D = 5, and 1 + 5 + 1 in all. On all three,
+    2 (D - 1) + (D - 2) >= 7, so D = 4. With the second end on GPU 2, GPU 1 is the third, and 5 is the optimum again.
+    """
+    p = diamond(7, gpus=3, transfer=1)
+    first, second, third = [1, F, F], [F, 1, F], [F, F, 1]
+    for middle, last, distance in (([1, 1, F], second, 5), ([1, 1, 1], second, 4), ([1, 1, F], third, 5)):
+        placed = replace(p, duration=[first, *[middle] * 7, last])
+        evidence = Evidence(anchors=(0, 8), weights=((1, 1, 1),), claims=((1, 2, 1, distance, 0, ALL, 0, 0),))
+        if last is second:
+            assert follows(placed, evidence) == 1 + distance + 1
+        with pytest.raises(EvidenceError):
+            follows(placed, replace(evidence, claims=((1, 2, 1, distance + 1, 0, ALL, 0, 0),)))
 
 
 def test_segments_at_a_barrier_add_up() -> None:

@@ -128,6 +128,17 @@ def test_link_window_shares_load_over_links():
     attains(p, quick_bounds.link_window, 11)
 
 
+def test_link_window_counts_each_location_that_a_payload_must_reach():
+    """One payload of 5 ticks to two readers on device 1 alone and one on device 2, by one link: 1 + 2 x 5 + 1."""
+    p = replace(
+        chain(4, gpus=3), duration=[[1, F, F], [F, 1, F], [F, 1, F], [F, F, 1]],
+        src=[0, 0, 0], dst=[1, 2, 3], payload=[0, 0, 0], producer=[0], transfer=[[5]],
+        path_links=[[[-1], [0], [0]], [[1], [-1], [2]], [[3], [4], [-1]]],
+    )  # fmt: skip
+    attains(p, quick_bounds.link_window, 12)
+    assert quick_bounds.critical_path(p) == 7
+
+
 def test_costs_times_k_give_bounds_times_k(seeds):
     """With all ticks times 7 a bound is 7 times larger, up to the rounding that 7 times finer ticks save."""
     for seed in seeds(50):

@@ -2,15 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from solvers import api
 from solvers.arrays import rank_of
+from solvers.bounds import quick_bounds
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
-from solvers.instances.plain import lstm_grid
+from solvers.instances.plain import fork, lstm_grid
 from solvers.instances.random import generate
 from solvers.result import Options, Status
 from solvers.search.annealing import Orders, PointValue, Temperature, Walk, WalkBudget, walk_all
@@ -210,3 +212,14 @@ def test_its_walks_are_deterministic_when_asked():
     options = Options(seconds=2, deterministic=True, workers=4)
     one, two = (LocalSearch(walking=1.0).solve(p, options, lambda _: None) for _ in range(2))
     assert np.array_equal(one.schedule.start, two.schedule.start)
+
+
+def test_a_bound_that_windows_find_is_its_own():
+    """Two tasks of 3 ticks in a diamond, transfers of 2: 1 + 3 + 2 + 1 is proved there; the quick bounds say 5."""
+    p = replace(fork(4, transfer=2), duration=[[1, 1], [3, 3], [3, 3], [1, 1]])
+    assert quick_bounds.best(p)[0] == 5
+    progress = []
+    result = LocalSearch(walking=1 / 6000).solve(p, Options(seconds=600, workers=1), progress.append)
+    assert result.status is Status.OPTIMAL
+    assert result.schedule.makespan == result.lower_bound == 7
+    assert max(each.lower_bound for each in progress) == 7
