@@ -91,7 +91,12 @@ def _nothing(*args: Any) -> None:
 
 @pytest.mark.parametrize(
     ("module", "part"),
-    [(handles, "replace_captures"), (handles, "_link_tapes"), (private, "get_captured_inputs"), (private, "handle_of")],
+    [
+        (handles, "replace_captures"),
+        (private, "is_recording"),
+        (private, "get_captured_inputs"),
+        (private, "handle_of"),
+    ],
 )
 def test_a_move_that_leaves_a_holder_behind_is_caught(module: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs, tapes, functions and the variables themselves."""

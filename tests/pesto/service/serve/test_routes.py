@@ -2,6 +2,7 @@
 
 import hashlib
 
+import msgspec
 import pytest
 from fake_jobs import FakeJobs
 from serving import SOLVE, events, refused, serving, submitted, told
@@ -155,11 +156,14 @@ def test_each_sees_what_is_its_own(tmp_path, monkeypatch):
 
 def test_quotas(tmp_path):
     few = tokens.Quota(jobs=1, queued=2, bytes=10, hours=2.5 / 3600)
-    ann, bob = (tokens.add(tmp_path, name, few) for name in ("ann", "bob"))
+    ann, bob = (
+        tokens.add(tmp_path, name, quota)
+        for name, quota in (("ann", msgspec.structs.replace(few, hours=10.0)), ("bob", few))
+    )
     with serving(tmp_path, FakeJobs(slots=3)) as (client, _):
         as_ann, as_bob = ({"Authorization": f"Bearer {token}"} for token in (ann, bob))
-        short = SOLVE | {"label": "wait", "limits": {"seconds": 0.5}}
-        answers = [client.post("/v1/jobs", json=short, headers=as_ann) for _ in range(4)]
+        waiting = SOLVE | {"label": "wait", "limits": {"seconds": 3600}}  # until it is cancelled at the end
+        answers = [client.post("/v1/jobs", json=waiting, headers=as_ann) for _ in range(4)]
         running = client.get(f"/v1/jobs/{answers[0].json()['id']}", headers=as_ann).json()
         assert running["state"] == "running"
         refused(answers[3], 429, "2 jobs")
