@@ -149,7 +149,7 @@ def test_a_split_that_is_chosen_is_that_of_home(server, folder):
     assert (home.returncode, there.returncode) == (0, 0), home.stderr + there.stderr
     assert (folder / "plan.json").read_bytes() == (folder / "home.json").read_bytes()
     said = [json.loads(done.stdout) for done in (home, there)]
-    assert [one["chosen_kind"] for one in said] == ["split 4", "split 4"]
+    assert [one["chosen_kind"] for one in said] == ["data-parallel", "data-parallel"]  # cut by rows, as its input is
     assert [one["split"] for one in said] == ["home.json", "plan.json"]
     with pesto.Client(server.url) as client:
         assert client.job(said[1]["job"]).best_s == said[0]["makespan_s"]
