@@ -40,7 +40,7 @@ _SLOWER, _LEAST_S = 6.0, 60.0
 _TAIL = 30
 """Lines of the tests' output that are printed where they fail on the original."""
 _COMPILES = b"solvers.compiled.kernels"
-"""What a source file with compiled functions imports."""
+"""Matches the import statements of a source file."""
 _LEFT_OUT = (".git", ".venv", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 
 

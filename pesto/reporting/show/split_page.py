@@ -258,7 +258,7 @@ def op_page(op: ExplainedOp, factors: Shape) -> str:
         elif name == WHOLE_WAY:
             text = "whole: all workers of a group do the same"
         elif name == SUMMANDS_WAY:
-            text = "on summands: each worker has one of each tensor, and adds no others to it"
+            text = "on summands: each worker does it on its own summand of each input"
         elif op.strategy.reducer and any(each.source_layouts[number - 1] == -2 for each in op.outputs):
             text += f"; each has a partial result, made one by {op.strategy.reducer}"
         lines.append(fact(f"cut {number}", text))

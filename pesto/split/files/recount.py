@@ -204,7 +204,7 @@ def _summands_fault(signature: Signature, strategy: OpStrategy, factors: Shape, 
     summed = len(signature.inputs) if first is None else first
     if any(operand.value is None for operand in signature.inputs[summed:]):
         return "an input that is not summed is no constant"
-    if any(operand.bounded for operand in signature.inputs) or any(map(signature.bounded_output, range(1))):
+    if any(operand.bounded for operand in signature.inputs) or signature.bounded_output(0):
         return "its extents depend on the data, so its summands may differ in shape"
     there = [name == SUMMANDS_WAY for name in strategy.names]
     for tensors, partial in ((strategy.needs[:summed], True), (strategy.needs[summed:], False), (strategy.gives, True)):

@@ -12,7 +12,7 @@ from solvers.pipelining.chain import Chain, Machines, MemoryModel
 
 
 def _staged(every=1, batches=8):
-    """As much of a step as is asked for: batches of an update, and of a step."""
+    """Stand in for a staged step: only its numbers of batches an update and a step are read."""
     return SimpleNamespace(every=every, step=SimpleNamespace(batches=batches))
 
 

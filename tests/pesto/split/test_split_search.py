@@ -240,7 +240,7 @@ def test_all_cuts_at_once() -> None:
 
 
 def test_one_cut_is_chosen_anew_with_the_others_as_they_are(monkeypatch) -> None:
-    """Of the nine layouts of the input those three are left that have the other cut of what it was."""
+    """One cut is chosen anew: the input keeps the three of its nine layouts that leave the other cut as it was."""
     problems = []
 
     def recorded(problem, keep):
